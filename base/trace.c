@@ -69,6 +69,12 @@ static const struct {
     [VB_OP_TICKET] = {"wait", "wait for ticket"},
     [VB_OP_APPLY] = {"server", "apply"},
     [VB_OP_REPLY] = {"server", "reply"},
+    [VB_OP_RECOVERY] = {"recovery", "recovery"},
+    [VB_OP_DETECT] = {"recovery", "detect loss of rank"},
+    [VB_OP_AGREE] = {"recovery", "agree"},
+    [VB_OP_FENCE] = {"recovery", "fence"},
+    [VB_OP_REBUILD] = {"recovery", "rebuild"},
+    [VB_OP_RECOMPUTE] = {"recovery", "compute step again"},
 };
 
 static struct part *part_of(struct vb_trace_thread *self)
@@ -109,16 +115,11 @@ static bool is_counting(struct vb_trace *t)
            atomic_load_explicit(&t->until_ns, memory_order_relaxed) == 0;
 }
 
-static uint64_t add(const struct vb_trace_event *e)
+static void add_until(struct part *p, const struct vb_trace_event *e, uint64_t end_ns)
 {
     bool instant = (e->kind & 15) == VB_TRACE_INSTANT;
-    uint64_t now = instant ? e->begin_ns : vb_record_clock_ns(), ns;
-    struct part *p = part_of(vb_trace_self);
+    uint64_t ns = end_ns > e->begin_ns ? end_ns - e->begin_ns : 0;
 
-    if (p == NULL)
-        return now;
-    p->self.last_ns = now;
-    ns = now > e->begin_ns ? now - e->begin_ns : 0;
     if (!p->self.paused && !instant && is_counting(p->self.trace)) {
         grow(&p->sums[e->op].calls, 1);
         grow(&p->sums[e->op].ns, ns);
@@ -126,6 +127,18 @@ static uint64_t add(const struct vb_trace_event *e)
     }
     if (atomic_load_explicit(p->self.on, memory_order_relaxed) && p->ring != NULL)
         store(p, e, ns);
+}
+
+static uint64_t add(const struct vb_trace_event *e)
+{
+    bool instant = (e->kind & 15) == VB_TRACE_INSTANT;
+    uint64_t now = instant ? e->begin_ns : vb_record_clock_ns();
+    struct part *p = part_of(vb_trace_self);
+
+    if (p == NULL)
+        return now;
+    p->self.last_ns = now;
+    add_until(p, e, now);
     return now;
 }
 
@@ -145,6 +158,15 @@ void vb_trace_past(int op, uint64_t ns, int peer, uint64_t key)
 {
     if (vb_trace_self != NULL)
         (void)vb_trace_add(vb_record_clock_ns() - ns, op, 0, peer, key, VB_TRACE_SPAN);
+}
+
+void vb_trace_beside(int op, uint64_t begin_ns, uint64_t end_ns, int peer)
+{
+    const struct vb_trace_event e = {
+        .begin_ns = begin_ns, .op = (uint32_t)op, .peer = peer, .kind = VB_TRACE_LANE};
+
+    if (vb_trace_self != NULL)
+        add_until(part_of(vb_trace_self), &e, end_ns);
 }
 
 void vb_trace_count(struct vb_trace *t)

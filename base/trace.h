@@ -54,6 +54,12 @@ enum vb_op_id {
     VB_OP_TICKET,
     VB_OP_APPLY,
     VB_OP_REPLY,
+    VB_OP_RECOVERY, /* ranks were lost: from the loss to the next step; and the phases of that: */
+    VB_OP_DETECT,
+    VB_OP_AGREE,
+    VB_OP_FENCE,
+    VB_OP_REBUILD,
+    VB_OP_RECOMPUTE,
     VB_OPS_FIXED,
 };
 
@@ -178,6 +184,9 @@ static inline void vb_trace_end_with(uint64_t begin, int op, uint64_t bytes, int
 
 /* Ends what began ns ago. */
 void vb_trace_past(int op, uint64_t ns, int peer, uint64_t key);
+
+/* Adds something that began and ended before, by the record clock, beside what its thread did. */
+void vb_trace_beside(int op, uint64_t begin_ns, uint64_t end_ns, int peer);
 
 /* Stores a moment, which is not counted. */
 static inline void vb_trace_moment(int op, int peer, uint64_t key)

@@ -124,6 +124,20 @@ bool cli_gnuplot_there(void);
  * (run_joined.c). NULL: none has since this time, by the clock of the day. */
 struct vb_json *cli_run_joined(const char *dir, int rank, uint64_t since_ns);
 
+/* A rank that a run has lost while the others went on. Numbers that are not known are NAN. */
+struct cli_lost {
+    int rank;
+    char host[64], why[160];
+    double at_s, step, again, left, recovered_s;
+    double phase_s[VB_RECOVERY_PHASES];
+};
+
+#define CLI_LOST_MAX 1024
+
+/* Returns the ranks that were lost, in this order, and their number (run_lost.c). json: run.json.
+ * The caller frees the list, which is NULL if there are none. */
+struct cli_lost *cli_run_lost(const char *dir, const struct vb_json *json, int *n_p);
+
 /* Finds the checkpoint that an argument names. The argument is a file, or a folder; of a folder the
  * latest checkpoint is used. */
 vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX]);

@@ -42,6 +42,10 @@ static void json_rank(struct vb_json *json, const struct top_rank *r)
     vb_json_text(json, "role", r->server ? "server" : "worker");
     vb_json_text(json, "host", r->host);
     vb_json_int(json, "step", r->step);
+    if (r->lost)
+        vb_json_int(json, "lost_step", r->lost_step);
+    else
+        vb_json_text(json, "lost_step", NULL);
     vb_json_object(json, "phases_ms");
     for (p = 0; p < VB_PHASES; p++)
         vb_json_real(json, vb_phase_str((enum vb_phase)p), 1e3 * r->phase_s[p]);

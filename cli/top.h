@@ -19,6 +19,8 @@ struct top_rank {
     int rank;
     bool server;
     char host[64];
+    bool lost;                 /* its records end early, and the others have gone on, */
+    int64_t lost_step;         /* after this step */
     int64_t step;              /* the last one; 0: none */
     double phase_s[VB_PHASES]; /* time of each phase */
     double phases_s;           /* the sum of all phases */
@@ -39,6 +41,7 @@ struct top_curve {
     int64_t n_sum;
     int64_t next; /* row that is read next */
     int64_t last_step;
+    int rank;    /* whose loss it is */
     double last; /* the newest loss; NAN: none */
 };
 
@@ -65,6 +68,8 @@ struct top {
     char bottleneck[300]; /* of a run that has ended; "": not known */
     struct top_rank *ranks;
     int n_ranks, room;
+    int n_lost; /* of these ranks */
+    int lead;   /* the rank whose steps are those of the job */
     struct top_curve curve;
 };
 
@@ -79,6 +84,9 @@ vb_status cli_top_head(struct top *top, const struct vb_json *json);
 
 /* Reads which ranks there are, and clears their figures (top_ranks.c). */
 vb_status cli_top_read_ranks(struct top *top, const struct vb_json *json);
+
+/* Notes which of them are lost. */
+void cli_top_read_lost(struct top *top, const struct vb_json *json);
 
 /* Returns NULL if there is no such rank. Ranks are in order, but servers that are threads of a rank
  * have numbers, too, and are not among them. */

@@ -101,7 +101,7 @@ static void duration(double s, char text[32])
 static void draw_title(struct page *p)
 {
     const struct top *t = p->top;
-    char time[32], state[320], rest[LINE_BYTES];
+    char time[32], state[320], rest[LINE_BYTES], lost[40] = "";
     int room;
 
     duration(t->elapsed_s, time);
@@ -110,8 +110,10 @@ static void draw_title(struct page *p)
         snprintf(state, sizeof(state), "no records for %.0f s", t->silent_s);
     room = p->width - (int)strlen(state) - 1;
     room = room > 0 ? room : 0;
-    snprintf(rest, sizeof(rest), "%s, %s, %d rank%s  %.600s", t->model, t->mode, t->n_ranks,
-             t->n_ranks == 1 ? "" : "s", t->dir);
+    if (t->n_lost > 0)
+        snprintf(lost, sizeof(lost), ", %d of them lost", t->n_lost);
+    snprintf(rest, sizeof(rest), "%s, %s, %d rank%s%s  %.600s", t->model, t->mode, t->n_ranks,
+             t->n_ranks == 1 ? "" : "s", lost, t->dir);
     set_bold(p, true);
     line(p, "%-*.*s %s", room, room, rest, state);
     set_bold(p, false);
@@ -242,7 +244,7 @@ static void put_figure(FILE *out, int width, double value, const char *unit)
 
 static void draw_rank(struct page *p, const struct top_rank *r)
 {
-    char host[10];
+    char host[10], text[64];
     size_t i;
 
     snprintf(host, sizeof(host), "%.8s", r->server ? "server" : r->host);
@@ -250,6 +252,12 @@ static void draw_rank(struct page *p, const struct top_rank *r)
         if (host[i] < 0x20 || host[i] > 0x7e)
             host[i] = '?';
     fprintf(p->out, "%4d %-8s ", r->rank, host);
+    if (r->lost) { /* others have gone on, so its last figures say nothing about now */
+        snprintf(text, sizeof(text), "lost after step %lld", (long long)r->lost_step);
+        fprintf(p->out, "%.*s", p->width - NAME, text);
+        end_line(p);
+        return;
+    }
     draw_bar(p, r, p->width - NAME - FIGURES);
     put_figure(p->out, 8, r->rows > 0 ? 1e3 * r->steps_s / (double)r->rows : (double)NAN, "");
     put_figure(p->out, 6, r->cpu_pct, "");

@@ -70,6 +70,26 @@ static vb_status read_joined(struct top *top)
     return st;
 }
 
+void cli_top_read_lost(struct top *top, const struct vb_json *json)
+{
+    int i, n;
+    struct cli_lost *lost = cli_run_lost(top->dir, json, &n);
+    struct top_rank *r;
+    double lead = vb_json_get_real(json, "run.lead");
+
+    top->lead = lead > 0 && lead < VB_WORLD_MAX ? (int)lead : 0;
+    top->n_lost = 0;
+    for (i = 0; i < n; i++) {
+        r = cli_top_rank(top, lost[i].rank);
+        if (r == NULL || r->lost)
+            continue;
+        r->lost = true;
+        r->lost_step = lost[i].step >= 0 && lost[i].step < 9e15 ? (int64_t)lost[i].step : 0;
+        top->n_lost++;
+    }
+    free(lost);
+}
+
 vb_status cli_top_read_ranks(struct top *top, const struct vb_json *json)
 {
     int i, n = vb_json_get_count(json, "run.ranks"), last = -1;

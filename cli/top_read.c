@@ -82,6 +82,8 @@ static int64_t whole(double value)
 
 vb_status cli_top_head(struct top *top, const struct vb_json *json)
 {
+    vb_status st;
+
     get_text(json, "run.state", top->state, sizeof(top->state));
     get_text(json, "run.why", top->why, sizeof(top->why));
     get_text(json, "run.model", top->model, sizeof(top->model));
@@ -90,7 +92,9 @@ vb_status cli_top_head(struct top *top, const struct vb_json *json)
     top->steps = whole(vb_json_get_real(json, "run.steps"));
     read_mode(top, json);
     read_injected(top, json);
-    return cli_top_read_ranks(top, json);
+    st = cli_top_read_ranks(top, json);
+    cli_top_read_lost(top, json);
+    return st;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -196,12 +200,14 @@ static vb_status read_loss(struct top *top)
     struct top_curve *c = &top->curve;
     struct vb_step_row row;
     vb_status st;
-    struct vb_series *series = cli_run_series(top->dir, 0, "steps.bin", &vb_kind_steps, &st);
+    struct vb_series *series =
+        cli_run_series(top->dir, top->lead, "steps.bin", &vb_kind_steps, &st);
 
     if (series == NULL)
         return st;
-    if (vb_series_rows(series) < c->next) /* the folder was begun again */
-        *c = (struct top_curve){.last = (double)NAN, .stride = 1};
+    /* the folder was begun again, or another rank leads */
+    if (vb_series_rows(series) < c->next || c->rank != top->lead)
+        *c = (struct top_curve){.last = (double)NAN, .stride = 1, .rank = top->lead};
     for (; vb_series_copy(series, c->next, &row); c->next++)
         cli_top_curve_add(c, (double)row.loss);
     vb_series_close(series);
@@ -274,7 +280,8 @@ static void read_result(struct top *top, const struct vb_json *json)
 /* Asynchronous workers make steps of the job side by side. */
 static void sum_up(struct top *top)
 {
-    int i;
+    const struct top_rank *lead = cli_top_rank(top, top->lead);
+    int i, others = top->n_ranks - top->n_lost - 1;
 
     top->step = 0;
     top->steps_per_s = top->samples_per_s = 0;
@@ -284,7 +291,9 @@ static void sum_up(struct top *top)
 
         if (r->step > top->step)
             top->step = r->step;
-        if (r->steps_s > 0 && (top->async || i == 0))
+        if (r->lost)
+            continue;
+        if (r->steps_s > 0 && (top->async || r == lead))
             top->steps_per_s += (double)r->rows / r->steps_s;
         if (r->steps_s > 0)
             top->samples_per_s += (double)r->samples / r->steps_s;
@@ -292,9 +301,8 @@ static void sum_up(struct top *top)
             (top->waited_for < 0 || r->late_s > top->ranks[top->waited_for].late_s))
             top->waited_for = i;
     }
-    if (top->waited_for >= 0 && top->n_ranks > 1 && top->ranks[0].rows > 0)
-        top->waited_ms = 1e3 * top->ranks[top->waited_for].late_s / (double)(top->n_ranks - 1) /
-                         (double)top->ranks[0].rows;
+    if (top->waited_for >= 0 && others > 0 && lead != NULL && lead->rows > 0)
+        top->waited_ms = 1e3 * top->ranks[top->waited_for].late_s / others / (double)lead->rows;
     top->left_s = (double)NAN;
     if (!top->ended && top->steps_per_s > 0 && top->steps >= top->step)
         top->left_s = (double)(top->steps - top->step) / top->steps_per_s;
@@ -307,7 +315,7 @@ static void read_times(struct top *top, const struct vb_json *json)
     char path[PATH_MAX + 48];
     struct stat info;
 
-    snprintf(path, sizeof(path), "%s/rank0/usage.bin", top->dir);
+    snprintf(path, sizeof(path), "%s/rank%d/usage.bin", top->dir, top->lead);
     top->silent_s = 0;
     top->elapsed_s = top->ended ? vb_json_get_real(json, "train_s") : now_s() - started_s;
     if (stat(path, &info) != 0)

@@ -85,6 +85,7 @@ static void print_figure(const char *name, double value, const char *unit)
 static void print_run(const struct report_run *run, bool several)
 {
     struct report_verdict v;
+    char text[512];
     int i;
 
     report_verdict(run, &v);
@@ -97,6 +98,10 @@ static void print_run(const struct report_run *run, bool several)
     printf(" ");
     print_text(v.second);
     printf("\n");
+    for (i = 0; report_lost_sentence(run, i, text, sizeof(text)); i++) {
+        print_text(text);
+        printf("\n");
+    }
     for (i = 0; i < run->n_gaps; i++) {
         printf("gap: ");
         print_text(run->gaps[i]);
@@ -154,6 +159,7 @@ static void json_run(struct vb_json *json, const struct report_run *run)
     for (i = 0; i < run->n_gaps; i++)
         vb_json_text(json, NULL, run->gaps[i]);
     vb_json_end(json);
+    report_json_lost(json, run);
     vb_json_end(json);
 }
 

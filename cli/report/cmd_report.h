@@ -66,6 +66,9 @@ struct report_run {
     double start_ns;
     struct report_rank ranks[REPORT_RANKS];
     int n_ranks;
+    int lead; /* index of the rank whose steps are those of the job */
+    struct cli_lost *lost;
+    int n_lost;
     struct report_eval *evals;
     int n_evals;
     struct vb_thin rate; /* asynchronous: USE_TIME, and steps/s of the job in USE_CPU */
@@ -201,6 +204,15 @@ struct report_verdict {
 };
 
 void report_verdict(const struct report_run *run, struct report_verdict *verdict_p);
+
+/* Ranks that were lost while others went on (report_lost.c): reads them, marks them in a plot,
+ * writes a sentence about the i-th (false: there is none), fills in and adds the table. */
+enum report_axis { REPORT_BY_STEP, REPORT_BY_EPOCH, REPORT_BY_TIME };
+void report_read_lost(struct report_run *run);
+void report_mark_lost(const struct report *report, struct vb_plot *plot, enum report_axis axis);
+bool report_lost_sentence(const struct report_run *run, int i, char *text, size_t size);
+void report_lost(struct report *report, struct vb_table *table);
+void report_json_lost(struct vb_json *json, const struct report_run *run);
 
 /* ---- output ---------------------------------------------------------------------------------- */
 

@@ -190,10 +190,8 @@ static void draw(struct report *report, struct bench *b)
              b->transport, b->ranks, b->ranks == 1 ? "" : "s");
     snprintf(plot->x_label, sizeof(plot->x_label), "batch of a rank");
     snprintf(plot->y_label, sizeof(plot->y_label), "ms per step");
-    if (from >= b->points[0].batch && from <= b->points[b->n - 1].batch) {
-        plot->mark = (double)from;
-        snprintf(plot->mark_text, sizeof(plot->mark_text), "crossing: batch %lld", (long long)from);
-    }
+    if (from >= b->points[0].batch && from <= b->points[b->n - 1].batch)
+        vb_plot_mark(plot, (double)from, "crossing: batch %lld", (long long)from);
     note_crossing(f, b, from);
     note_model(report, f, b);
     report_note(f, "Measured by verbena bench step (%s).", report->bench);

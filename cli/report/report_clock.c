@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Times of a rank on the clock of rank 0, from the knots in run.json.
+ * Times of a rank on the clock of rank 0, or of the rank that led the run at its end, from the
+ * knots in run.json.
  */
 #include "cli/report/cmd_report.h"
 
@@ -64,8 +65,8 @@ void report_clock_init(struct report_clock *clock, const struct report_run *run,
     *clock = (struct report_clock){.start_ns = run->start_ns, .shift_ns = (double)NAN};
     if (place >= 0)
         read_knots(run->json, place, &clock->fit);
-    clock->known =
-        rank == 0 || clock->fit.n > 0 || strcmp(host_of(run, rank), host_of(run, 0)) == 0;
+    clock->known = rank == run->top.lead || clock->fit.n > 0 ||
+                   strcmp(host_of(run, rank), host_of(run, run->top.lead)) == 0;
     if (clock->fit.n == 0)
         vb_clock_fit_own(&clock->fit);
 }

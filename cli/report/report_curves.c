@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum axis { BY_STEP, BY_EPOCH, BY_TIME, AXES };
+enum axis { BY_STEP = REPORT_BY_STEP, BY_EPOCH = REPORT_BY_EPOCH, BY_TIME = REPORT_BY_TIME, AXES };
 
 static const struct {
     const char *tab, *label, *end;
@@ -62,7 +62,7 @@ static void add_training_loss(const struct report *report, const struct report_r
 
     if (run->n_ranks == 0)
         return;
-    thin = report->n_runs > 1 ? &run->ranks[0].coarse : &run->ranks[0].fine;
+    thin = report->n_runs > 1 ? &run->ranks[run->lead].coarse : &run->ranks[run->lead].fine;
     name_of(report, run, report->n_runs > 1 ? "" : "training", name, sizeof(name));
     s = vb_plot_add(plot, name);
     for (b = 0; s != NULL && b < thin->n; b++)
@@ -121,6 +121,7 @@ static struct vb_plot *loss_plot(const struct report *report, enum axis axis, bo
     }
     if (plot != NULL)
         plot->y_log = vb_plot_wants_log(plot);
+    report_mark_lost(report, plot, (enum report_axis)axis);
     return plot;
 }
 
@@ -131,6 +132,7 @@ static struct vb_plot *accuracy_plot(const struct report *report, enum axis axis
 
     for (i = 0; plot != NULL && i < report->n_runs; i++)
         add_evals(report, report->runs[i], axis, plot, true, i % VB_PLOT_LOOKS);
+    report_mark_lost(report, plot, (enum report_axis)axis);
     return plot;
 }
 
@@ -144,15 +146,16 @@ static void note_losses(const struct report *report, struct report_figure *f)
 
         if (run->n_ranks == 0)
             continue;
-        thinned = thinned || run->ranks[0].fine.stride > 1 || report->n_runs > 1;
-        if (run->ranks[0].bad_losses > 0)
+        thinned = thinned || run->ranks[run->lead].fine.stride > 1 || report->n_runs > 1;
+        if (run->ranks[run->lead].bad_losses > 0)
             report_note(f,
                         "%s: %lld training losses are not finite, the first at step %lld "
                         "(red ticks at the axis).",
-                        run->label, (long long)run->ranks[0].bad_losses,
-                        (long long)run->ranks[0].first_bad);
+                        run->label, (long long)run->ranks[run->lead].bad_losses,
+                        (long long)run->ranks[run->lead].first_bad);
     }
-    report_note(f, "The training loss is that of rank 0's batch.");
+    report_note(f, "The training loss is that of rank %d's batch.",
+                report->n_runs == 1 ? report->runs[0]->top.lead : 0);
     if (thinned)
         report_note(f, "The line is the mean of neighbouring steps%s.",
                     report->n_runs > 1
@@ -162,10 +165,10 @@ static void note_losses(const struct report *report, struct report_figure *f)
 
 /* ---- speed ----------------------------------------------------------------------------------- */
 
-/* Synchronous ranks make steps together, so rank 0 has the rate of the job. */
+/* Synchronous ranks make steps together, so each has the rate of the job. */
 static void add_sync_rate(const struct report_run *run, enum axis axis, struct vb_plot_series *s)
 {
-    const struct vb_thin *thin = &run->ranks[0].coarse;
+    const struct vb_thin *thin = &run->ranks[run->lead].coarse;
     int b;
 
     for (b = 0; b < thin->n; b++) {
@@ -209,6 +212,7 @@ static struct vb_plot *rate_plot(const struct report *report, enum axis axis)
     }
     if (plot != NULL)
         plot->y_zero = true;
+    report_mark_lost(report, plot, (enum report_axis)axis);
     return plot;
 }
 

@@ -190,6 +190,7 @@ static void sentence(const struct page *p, const char *text)
 static void verdict(const struct page *p, const struct report_run *run)
 {
     struct report_verdict v;
+    char text[512];
     int i;
 
     report_verdict(run, &v);
@@ -209,6 +210,11 @@ static void verdict(const struct page *p, const struct report_run *run)
     for (i = 0; i < run->n_gaps; i++) {
         fprintf(p->out, "<p class=\"warn\">Gap: ");
         vb_html_text(p->out, run->gaps[i]);
+        fprintf(p->out, "</p>");
+    }
+    for (i = 0; report_lost_sentence(run, i, text, sizeof(text)); i++) {
+        fprintf(p->out, "<p class=\"warn\">");
+        vb_html_text(p->out, text);
         fprintf(p->out, "</p>");
     }
     list_texts(p, run, "warnings", "Warning: ");

@@ -72,10 +72,12 @@ static void cut(struct report_figure *f, struct vb_plot *plot)
         report_note(f, "The axis is cut: up to %.1f %% of the points are higher.", 100 * share);
 }
 
-static void add_phases(struct report_figure *f, const struct report_rank *r, const char *name,
-                       const char *tab)
+static void add_phases(const struct report *report, struct report_figure *f,
+                       const struct report_rank *r, const char *name, const char *tab)
 {
     struct vb_plot *plot = phases_plot(r, name, tab);
+
+    report_mark_lost(report, plot, REPORT_BY_STEP);
 
     if (f != NULL)
         cut(f, plot);
@@ -93,13 +95,13 @@ static void by_step(struct report *report)
     for (i = 0; report->n_runs == 1 && i < run->n_ranks; i++) {
         snprintf(name, sizeof(name), "phases-rank%d", run->ranks[i].rank);
         snprintf(tab, sizeof(tab), "rank %d", run->ranks[i].rank);
-        add_phases(f, &run->ranks[i], name, tab);
+        add_phases(report, f, &run->ranks[i], name, tab);
     }
     for (i = 0; report->n_runs > 1 && i < report->n_runs; i++) {
         run = report->runs[i];
         snprintf(name, sizeof(name), "phases-run%d", i + 1);
         if (run->n_ranks > 0)
-            add_phases(f, &run->ranks[0], name, run->label);
+            add_phases(report, f, &run->ranks[run->lead], name, run->label);
     }
     report_note(f,
                 "Exposed transfer is the part of the transfer that computing does not hide; "
@@ -161,7 +163,8 @@ static void by_rank(struct report *report)
         for (k = 0; k < report->runs[i]->n_ranks; k++) {
             const struct report_rank *r = &report->runs[i]->ranks[k];
 
-            if (r->n_steps == 0 || (report->n_runs > 1 && k > 0) || n == VB_PLOT_BARS_MAX)
+            if (r->n_steps == 0 || (report->n_runs > 1 && k != report->runs[i]->lead) ||
+                n == VB_PLOT_BARS_MAX)
                 continue;
             bar_name(report, report->runs[i], k, text[n], sizeof(text[n]));
             names[n] = text[n];
@@ -198,6 +201,7 @@ static void transfer(struct report *report)
     } lines[] = {
         {"compute", compute, 3, 0}, {"exposed transfer", comm, 1, 1}, {"waiting", wait, 1, 3}};
     const struct report_run *run = report->runs[0];
+    const struct report_rank *lead = &run->ranks[run->lead];
     struct report_figure *f;
     struct vb_plot *plot;
     size_t i;
@@ -210,16 +214,17 @@ static void transfer(struct report *report)
     for (i = 0; plot != NULL && i < VB_COUNT(lines); i++) {
         struct vb_plot_series *s = vb_plot_add(plot, lines[i].name);
 
-        for (b = 0; s != NULL && b < run->ranks[0].coarse.n; b++)
-            vb_plot_point(s, vb_thin_mean(&run->ranks[0].coarse, b, STEP_STEP),
-                          mean_of(&run->ranks[0], b, lines[i].phases, lines[i].n));
+        for (b = 0; s != NULL && b < lead->coarse.n; b++)
+            vb_plot_point(s, vb_thin_mean(&lead->coarse, b, STEP_STEP),
+                          mean_of(lead, b, lines[i].phases, lines[i].n));
         if (s != NULL)
             s->look = lines[i].look;
     }
     if (plot == NULL)
         return;
     plot->y_zero = true;
-    snprintf(plot->title, sizeof(plot->title), "Transfer against compute, rank 0");
+    report_mark_lost(report, plot, REPORT_BY_STEP);
+    snprintf(plot->title, sizeof(plot->title), "Transfer against compute, rank %d", lead->rank);
     snprintf(plot->x_label, sizeof(plot->x_label), "step");
     snprintf(plot->y_label, sizeof(plot->y_label), "ms per step");
     if (f != NULL)

@@ -115,7 +115,7 @@ static void take_evals(struct report_run *run, int rank, struct vb_series *s)
     int loss = vb_series_col(s, "loss"), accuracy = vb_series_col(s, "accuracy");
     struct report_clock clock;
 
-    report_clock_init(&clock, run, rank < 0 ? 0 : rank);
+    report_clock_init(&clock, run, rank < 0 ? run->top.lead : rank);
     for (row = (rows - 1) % stride; row < rows && run->n_evals < EVALS_MAX; row += stride)
         run->evals[run->n_evals++] = (struct report_eval){
             vb_series_value(s, row, step), report_clock_s(&clock, vb_series_value(s, row, end)),
@@ -206,6 +206,7 @@ vb_status report_open(struct report_run *run, const char *dir)
     if (!(run->start_ns >= 0))
         run->start_ns = 0;
     st = read_ranks(run);
+    report_read_lost(run);
     find_last_step(run);
     if (st == VB_OK)
         st = read_evals(run);
@@ -235,6 +236,7 @@ void report_close(struct report_run *run)
     }
     vb_thin_free(&run->rate);
     free(run->evals);
+    free(run->lost);
     vb_json_destroy(run->json);
     cli_top_close(&run->top);
     free(run);

@@ -121,17 +121,15 @@ static void batches(struct report *report)
     }
     compute->markers = comm->markers = plot->y_zero = true;
     plot->x_log = points[n - 1].x > 8 * points[0].x;
-    plot->mark = crossing(points, n);
-    if (isfinite(plot->mark))
-        snprintf(plot->mark_text, sizeof(plot->mark_text), "equal at batch %.0f", plot->mark);
+    vb_plot_mark(plot, crossing(points, n), "equal at batch %.0f", crossing(points, n));
     snprintf(plot->title, sizeof(plot->title), "Transfer against compute, by batch");
     snprintf(plot->x_label, sizeof(plot->x_label), "batch of a rank");
     snprintf(plot->y_label, sizeof(plot->y_label), "ms per step");
     report_add_plot(f, plot, "by batch");
     report_note(f, "Means over ranks. %s",
-                isfinite(plot->mark) ? "The vertical line is where exposed transfer and waiting "
-                                       "take as long as computing."
-                                     : "The lines do not meet between these batches.");
+                plot->n_marks > 0 ? "The vertical line is where exposed transfer and waiting "
+                                    "take as long as computing."
+                                  : "The lines do not meet between these batches.");
 }
 
 void report_scaling(struct report *report)

@@ -25,8 +25,9 @@ static int look_of(const struct vb_trace_op *op)
     static const struct {
         const char *pass;
         int look;
-    } looks[] = {{"forward", 0}, {"backward", 5},   {"update", 2}, {"server", 2}, {"data", 4},
-                 {"comm", 1},    {"collective", 1}, {"part", 1},   {"wait", 3},   {"delay", 3}};
+    } looks[] = {{"forward", 0}, {"backward", 5}, {"update", 2},     {"server", 2},
+                 {"data", 4},    {"comm", 1},     {"collective", 1}, {"part", 1},
+                 {"wait", 3},    {"delay", 3},    {"recovery", 7}};
     size_t i;
 
     for (i = 0; i < VB_COUNT(looks); i++)
@@ -151,8 +152,10 @@ static vb_status take_thread(struct reader *r, const struct vb_trace_event *even
     return st;
 }
 
-/* What runs beside threads: the first lane that is free. */
-static vb_status take_lanes(struct reader *r, const struct vb_trace_event *events, size_t n)
+/* What runs beside threads: the first lane that is free. recovery: what ranks that were lost cost;
+ * otherwise collectives. */
+static vb_status take_lanes(struct reader *r, const struct vb_trace_event *events, size_t n,
+                            bool recovery)
 {
     uint64_t end[LANES_MAX] = {0};
     vb_status st = VB_OK;
@@ -162,10 +165,11 @@ static vb_status take_lanes(struct reader *r, const struct vb_trace_event *event
     for (i = 0; i < n && st == VB_OK; i++) {
         const struct vb_trace_event *e = &events[i];
 
-        if ((e->kind & 15) != VB_TRACE_LANE)
+        if ((e->kind & 15) != VB_TRACE_LANE ||
+            recovery != (strcmp(r->names->ops[e->op].pass, "recovery") == 0))
             continue;
         if (track < 0)
-            track = add_track(r->line, r->names->rank, "collectives");
+            track = add_track(r->line, r->names->rank, recovery ? "recovery" : "collectives");
         for (lane = 0; lane < LANES_MAX && end[lane] > e->begin_ns; lane++)
             ;
         if (lane == LANES_MAX) {
@@ -189,7 +193,9 @@ static vb_status take_rank(struct reader *r, struct vb_trace_event *events, size
             ;
         st = take_thread(r, events + from, to - from);
         if (st == VB_OK)
-            st = take_lanes(r, events + from, to - from);
+            st = take_lanes(r, events + from, to - from, false);
+        if (st == VB_OK)
+            st = take_lanes(r, events + from, to - from, true);
     }
     return st;
 }

@@ -154,6 +154,7 @@ static struct vb_plot *use_plot(const struct report *report, const struct what *
         snprintf(name, sizeof(name), "%.48s, %s", run->label, w->second);
         add_mean(plot, run, w->second_col, name, (i + report->n_runs) % VB_PLOT_LOOKS);
     }
+    report_mark_lost(report, plot, REPORT_BY_TIME);
     return plot;
 }
 

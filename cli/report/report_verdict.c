@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* Shares of the time of a step, of rank 0; 0 to 1. */
+/* Shares of the time of a step, of the rank that leads; 0 to 1. */
 struct shares {
     double step_ms, compute, data, comm, wait;
 };
@@ -24,19 +24,20 @@ static double sum_of(const struct report_rank *r, enum vb_phase phase)
 
 static bool find_shares(const struct report_run *run, struct shares *s)
 {
+    const struct report_rank *lead = &run->ranks[run->lead];
     double all = 0, parts[VB_PHASES];
     int p;
 
-    if (run->n_ranks == 0 || run->ranks[0].n_steps == 0)
+    if (run->n_ranks == 0 || lead->n_steps == 0)
         return false;
     for (p = 0; p < VB_PHASES; p++) {
-        parts[p] = sum_of(&run->ranks[0], (enum vb_phase)p);
+        parts[p] = sum_of(lead, (enum vb_phase)p);
         if (p != VB_PHASE_EVAL && p != VB_PHASE_CHECKPOINT)
             all += parts[p];
     }
     if (!(all > 0))
         return false;
-    s->step_ms = 1e3 * all / (double)run->ranks[0].n_steps;
+    s->step_ms = 1e3 * all / (double)lead->n_steps;
     s->compute =
         (parts[VB_PHASE_FORWARD] + parts[VB_PHASE_BACKWARD] + parts[VB_PHASE_UPDATE]) / all;
     s->data = parts[VB_PHASE_DATA] / all;
@@ -55,10 +56,11 @@ static void tell_shares(const struct report_run *run, char *text, size_t size)
         return;
     }
     vb_number_text(s.step_ms, ms, sizeof(ms));
-    snprintf(text, size,
-             "A step of rank 0 took %s ms: %.0f %% computing, %.0f %% transfer that computing does "
-             "not hide, %.0f %% waiting for other ranks, %.0f %% data.",
-             ms, 100 * s.compute, 100 * s.comm, 100 * s.wait, 100 * s.data);
+    snprintf(
+        text, size,
+        "A step of rank %d took %s ms: %.0f %% computing, %.0f %% transfer that computing does "
+        "not hide, %.0f %% waiting for other ranks, %.0f %% data.",
+        run->ranks[run->lead].rank, ms, 100 * s.compute, 100 * s.comm, 100 * s.wait, 100 * s.data);
 }
 
 /* Cuts a sentence's own end, because another one follows. */

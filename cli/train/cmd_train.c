@@ -202,7 +202,6 @@ struct reporter {
     const struct vb_launch *launch;
     enum cli_screen screen;  /* where the progress is shown */
     int cpus;                /* number of cpus of this process, before any thread is pinned */
-    bool leads;              /* this rank reports, and writes to the run folder if it fails */
     struct vb_chosen chosen; /* what the engine has chosen; empty on other ranks than 0 */
 };
 
@@ -218,10 +217,12 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     vb_status kept = VB_OK, printed;
 
     cli_train_watch_end(r->screen);
-    if (r->run != NULL)
+    if (r->run != NULL) {
+        pthread_mutex_lock(&r->run->lock);
         kept = cli_train_run_ended(r->run, mode, result);
-    if (r->run != NULL)
         r->run->ended = kept == VB_OK; /* even if printing fails now */
+        pthread_mutex_unlock(&r->run->lock);
+    }
     printed = cli_train_print(mode, o, result, r->args->json);
     if (cli_finish(CLI_OK) != CLI_OK) /* after an error, another rank can report */
         return VB_ERR_IO;
@@ -271,13 +272,6 @@ static void tell_begun(void *arg)
     vb_launch_tell_begun(r->launch);
 }
 
-static void keep_lead(void *arg, bool lead)
-{
-    struct reporter *r = arg;
-
-    r->leads = lead;
-}
-
 static int is_to_stop(void *arg)
 {
     (void)arg;
@@ -290,6 +284,16 @@ static void tell_opened(void *arg)
 
     if (r->run != NULL && leads(r->o))
         cli_train_run_begun(r->run);
+}
+
+static void tell_led(void *arg, enum vb_led led)
+{
+    const struct reporter *r = arg;
+
+    if (r->run != NULL && led == VB_LED_NOT)
+        r->run->leads = false;
+    else if (r->run != NULL)
+        cli_train_run_led(r->run, led == VB_LED_FAR);
 }
 
 static void prove(void *group, int rank)
@@ -318,6 +322,8 @@ static vb_status prepare_run(const struct train_asked *asked, struct vb_train_op
         cli_train_run_log(run->dir, rank, o->run.append);
     o->run.append = o->run.append || o->join.joined != NULL; /* its slot may have been used */
     o->run.facts = &run->facts;
+    run->leads = leads(o);
+    pthread_mutex_init(&run->lock, NULL);
     return st;
 }
 
@@ -340,8 +346,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
                             .parsed = &asked->parsed,
                             .argv = asked->job.argv,
                             .argc = asked->job.argc + 2};
-    struct reporter r = {
-        .args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR, .leads = leads(&o)};
+    struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR};
     struct vb_train_result result;
     int stopped, rc;
     vb_status st;
@@ -366,12 +371,12 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.stop = is_to_stop;
     o.hooks.chose = keep_chosen;
     o.hooks.chose_arg = &r;
+    o.hooks.led = tell_led;
+    o.hooks.led_arg = &r;
     o.hooks.grouped = tell_grouped;
     o.hooks.grouped_arg = &r;
     o.hooks.opened = tell_opened;
     o.hooks.opened_arg = &r;
-    o.hooks.lead = keep_lead;
-    o.hooks.lead_arg = &r;
     o.run.link = asked->job.link;
     if (a->run != NULL) {
         r.run = &run;
@@ -381,7 +386,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     }
     st = vb_train(&o, &result);
     cli_train_watch_end(r.screen);
-    if (st != VB_OK && a->run != NULL && r.leads && !run.ended)
+    if (st != VB_OK && a->run != NULL && run.leads && !run.ended)
         cli_train_run_failed(&run, st);
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)

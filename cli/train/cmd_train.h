@@ -7,6 +7,8 @@
 
 #include "cli/job_opts.h"
 
+#include <pthread.h>
+
 /* ---- options (train_opts.c) ------------------------------------------------------------------ */
 
 struct train_args {
@@ -110,7 +112,9 @@ struct train_run {
     char *const *argv; /* the command line, beginning with "verbena train" */
     int argc;
     struct vb_run_facts facts; /* the engine fills them in */
-    bool ended;                /* run.json has the result */
+    _Atomic bool leads;        /* this rank writes run.json */
+    pthread_mutex_t lock;      /* guards run.json: another thread writes when this rank leads */
+    bool ended;                /* run.json has the result; guarded by lock */
 };
 
 /* Makes the folder and checks that its files can be written. Called by rank 0 before training, so
@@ -124,6 +128,8 @@ void cli_train_run_log(const char *dir, int rank, bool append);
 /* Write run.json: while the run goes on, after a failure, and at the end, with the final object. */
 void cli_train_run_begun(const struct train_run *run);
 void cli_train_run_failed(const struct train_run *run, vb_status status);
+/* This rank leads from now on. far: the folder has nothing of this run yet. */
+void cli_train_run_led(struct train_run *run, bool far);
 vb_status cli_train_run_ended(const struct train_run *run, const char *mode,
                               const struct vb_train_result *result);
 

@@ -129,6 +129,7 @@ static void json_faults(struct vb_json *json, const struct vb_train_result *r)
         vb_json_int(json, "rank", f->rank);
         vb_json_text(json, "what", f->what);
         vb_json_text(json, "why", f->why);
+        vb_fault_json(json, f);
         vb_json_end(json);
     }
     vb_json_end(json);

@@ -91,6 +91,22 @@ static void print_tools(const struct vb_train_opts *o)
     }
 }
 
+static void print_lost(const struct vb_fault *f)
+{
+    int p;
+
+    printf("\nat %6.1f s  rank %d (host %s) was lost after step %lld: %s; %d rank%s went on "
+           "within %.3f s (ms: ",
+           f->at_s, f->rank, f->host, (long long)f->step, f->why, f->left, f->left == 1 ? "" : "s",
+           f->recovered_s);
+    for (p = 0; p < VB_RECOVERY_PHASES; p++)
+        printf("%s%s %.1f", p > 0 ? ", " : "", vb_recovery_phase_str((enum vb_recovery_phase)p),
+               1e3 * f->phase_s[p]);
+    printf(")");
+    if (f->again > 0)
+        printf(" and computed step %lld again", (long long)f->again);
+}
+
 static void print_faults(const struct vb_train_result *r)
 {
     const struct vb_fault *f;
@@ -101,6 +117,8 @@ static void print_faults(const struct vb_train_result *r)
         if (strcmp(f->what, "checkpoint") == 0)
             printf("\nat %6.1f s  the checkpoint of step %lld was not written: %s", f->at_s,
                    (long long)f->step, f->why);
+        else if (f->recovered)
+            print_lost(f);
         else
             printf("\nat %6.1f s  rank %d %s after %lld steps: %s", f->at_s, f->rank, f->what,
                    (long long)f->step, f->why);

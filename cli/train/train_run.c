@@ -185,6 +185,12 @@ static void json_times(struct vb_json *json, const struct vb_group_opts *group)
 
 /* ---- run.json -------------------------------------------------------------------------------- */
 
+/* Returns the rank that writes. */
+static int number_of(const struct train_run *run)
+{
+    return run->o->join.joined != NULL ? vb_joined_rank(run->o->join.joined) : run->o->group.rank;
+}
+
 static void json_run(struct vb_json *json, const struct train_run *run, const char *state,
                      const char *why, const struct vb_train_result *result)
 {
@@ -196,6 +202,7 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     vb_json_int(json, "format", FORMAT);
     vb_json_text(json, "state", state);
     vb_json_text(json, "why", why);
+    vb_json_int(json, "lead", number_of(run));
     json_time(json, "started", f->unix_ns > 0 ? (time_t)(f->unix_ns / 1000000000u) : time(NULL));
     vb_json_int(json, "started_unix_ns", (int64_t)f->unix_ns);
     vb_json_int(json, "started_clock_ns", (int64_t)f->clock_ns);
@@ -298,6 +305,29 @@ void cli_train_run_begun(const struct train_run *run)
     reserve(run);
 }
 
+/* Returns whether another rank leads the run in this folder, because it has lost this one. */
+static bool is_led(const struct train_run *run, const char *path)
+{
+    struct vb_json *json = access(path, R_OK) == 0 ? vb_json_read(path) : NULL;
+    double lead = json != NULL ? vb_json_get_real(json, "run.lead") : -1;
+
+    vb_json_destroy(json);
+    return run->o->elastic && lead > run->o->group.rank;
+}
+
+void cli_train_run_led(struct train_run *run, bool far)
+{
+    vb_status st = VB_OK;
+
+    pthread_mutex_lock(&run->lock);
+    run->leads = true;
+    if (far)
+        st = cli_train_run_prepare(run->dir, run->o->run.append, run->o->group.world);
+    if (st == VB_OK && !run->ended)
+        cli_train_run_begun(run);
+    pthread_mutex_unlock(&run->lock);
+}
+
 void cli_train_run_failed(const struct train_run *run, vb_status status)
 {
     const char *error = vb_log_first_error();
@@ -306,6 +336,8 @@ void cli_train_run_failed(const struct train_run *run, vb_status status)
     /* A run that could not even be resumed leaves the earlier one as it is. */
     snprintf(path, sizeof(path), "%s/run.json", run->dir);
     if (run->facts.n_ranks == 0 && run->o->run.append && access(path, F_OK) == 0)
+        return;
+    if (is_led(run, path))
         return;
     release(run->dir);
     if (write_state(run, "failed", error[0] != '\0' ? error : vb_status_str(status)) != VB_OK)

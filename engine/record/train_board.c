@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What rank 0 gives to TensorBoard beside the rows that the ranks record: the options of the run,
- * the graph of the model, and histograms of parameters and gradients at each evaluation.
+ * What the rank that leads gives to TensorBoard beside the rows that the ranks record: the options
+ * of the run, the graph of the model, and histograms of parameters and gradients at each
+ * evaluation.
  */
 #include "engine/train/trainer.h"
 
@@ -138,6 +139,7 @@ vb_status vb_train_board_open(struct vb_trainer *t)
                                  .resumed = t->resumed,
                                  .ranks = count_ranks(t->o),
                                  .workers = t->world,
+                                 .asleep = !t->leads,
                                  .params = params.list,
                                  .graph = &graph,
                                  .tensors = tensors};
@@ -168,12 +170,13 @@ vb_status vb_train_metrics_open(struct vb_trainer *t)
                                    .model = t->model.row->name,
                                    .mode = modes[t->o->mode],
                                    .replayed = t->o->replay,
-                                   .async = t->async};
+                                   .async = t->async,
+                                   .asleep = !t->leads};
     int p;
 
     for (p = 0; p < VB_PHASES; p++)
         opts.phases[p] = vb_phase_str((enum vb_phase)p);
-    return vb_metrics_open(&opts);
+    return vb_metrics_open(&opts, &t->record.metrics);
 }
 
 /* ---- evaluations ----------------------------------------------------------------------------- */
@@ -212,7 +215,7 @@ void vb_train_board_eval(struct vb_trainer *t, int64_t step)
 {
     struct vb_board *board = t->record.board;
 
-    if (board == NULL || !vb_board_begin(board, step))
+    if (board == NULL || !t->leads || !vb_board_begin(board, step))
         return;
     if (t->model.row->sparse)
         count_sparse(t);

@@ -23,14 +23,41 @@ void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event)
     pthread_mutex_unlock(&r->lock);
 }
 
+/* Events are in the order of their times. Only the thread that writes them may put one first. */
+void vb_train_event_earlier(struct vb_trainer *t, const struct vb_train_event *event)
+{
+    struct vb_trainer_record *r = &t->record;
+    int i;
+
+    if (r->events == NULL)
+        return;
+    pthread_mutex_lock(&r->lock);
+    if (r->n_events < VB_EVENTS_MAX) {
+        for (i = r->n_events++; i > 0 && r->events[i - 1].at_ns > event->at_ns; i--)
+            r->events[i] = r->events[i - 1];
+        r->events[i] = *event;
+    } else {
+        r->lost_events++;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
 void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why)
 {
-    struct vb_train_event event = {.at_ns = vb_clock_ns(), .step = step, .rank = t->rank};
+    struct vb_train_event event = {.at_ns = vb_clock_ns(), .step = step, .rank = t->number};
 
     snprintf(event.what, sizeof(event.what), "%s", what);
     snprintf(event.why, sizeof(event.why), "%s", why);
     event.loss = event.accuracy = -1;
     vb_train_event(t, &event);
+}
+
+static void json_recovery(struct vb_json *json, const struct vb_train_event *e)
+{
+    struct vb_fault fault;
+
+    vb_train_lost_fault(e->recovery, e->lost, &fault);
+    vb_fault_json(json, &fault);
 }
 
 /* joined: the machine of this rank, if it has joined; otherwise NULL. */
@@ -53,6 +80,8 @@ static char *line_of(const struct vb_train_event *e, uint64_t begin_ns,
     }
     if (e->why[0] != '\0')
         vb_json_text(json, "why", e->why);
+    if (e->recovery != NULL)
+        json_recovery(json, e);
     if (joined != NULL && strcmp(e->what, "began") == 0)
         vb_rank_facts_json(json, "machine", joined);
     vb_json_end(json);
@@ -107,10 +136,10 @@ vb_status vb_train_events_open(struct vb_trainer *t)
 
     if (t->o->run.dir == NULL)
         return VB_OK;
-    if (t->rank == 0)
+    if (t->number == 0)
         snprintf(r->events_file, sizeof(r->events_file), "events.jsonl");
     else
-        snprintf(r->events_file, sizeof(r->events_file), "rank%d/events.jsonl", t->rank);
+        snprintf(r->events_file, sizeof(r->events_file), "rank%d/events.jsonl", t->number);
     r->events = calloc(VB_EVENTS_MAX, sizeof(*r->events));
     if (r->events == NULL)
         return vb_err_sys("calloc");

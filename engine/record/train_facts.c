@@ -69,18 +69,18 @@ static void fill_rank(const struct vb_trainer *t, struct vb_group *group, struct
     int i, n = group != NULL ? vb_group_world(group) : 1;
 
     memset(f, 0, sizeof(*f));
-    f->rank = t->rank;
+    f->rank = t->number;
     f->pid = (int)getpid();
     f->server = t->serves;
     gethostname(f->host, sizeof(f->host) - 1);
     fill_machine(t, f);
     for (i = 0; i < n && i < VB_FACTS_PEERS; i++)
-        if (group == NULL || i == t->rank || !vb_group_member(group, i))
+        if (group == NULL || i == t->number || !vb_group_member(group, i))
             f->via[i] = '-';
         else
             f->via[i] = vb_group_transport(group, i)[0];
     if (group != NULL)
-        snprintf(f->device, sizeof(f->device), "%s", vb_group_device(group, t->rank == 0));
+        snprintf(f->device, sizeof(f->device), "%s", vb_group_device(group, t->number == 0));
 }
 
 static vb_status fill_data(const struct vb_trainer *t, struct vb_run_facts *facts)

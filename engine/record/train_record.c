@@ -59,7 +59,7 @@ void vb_train_record_part(struct vb_trainer *t, enum vb_sampler_part part, struc
  * interfaces. A joiner does both, because it does not know who else is there. */
 static vb_status open_sampler(struct vb_trainer *t)
 {
-    struct vb_sampler_opts opts = {.rank = t->rank,
+    struct vb_sampler_opts opts = {.rank = t->number,
                                    .ranks_on_host = 1,
                                    .threads = vb_k_threads(),
                                    .write = t->o->run.dir != NULL,
@@ -69,32 +69,33 @@ static vb_status open_sampler(struct vb_trainer *t)
     int r;
 
     for (r = 0; group != NULL && r < vb_group_world(group); r++) {
-        if (r == t->rank || !vb_group_same_machine(group, r))
+        if (r == t->number || !vb_group_same_machine(group, r))
             continue;
         opts.ranks_on_host++;
-        opts.host = opts.host && r > t->rank;
-        opts.ports = opts.ports && (r > t->rank || !vb_group_same_net(group, r));
+        opts.host = opts.host && r > t->number;
+        opts.ports = opts.ports && (r > t->number || !vb_group_same_net(group, r));
     }
     return vb_sampler_open(t->record.rec, &opts, &t->record.sampler);
 }
 
-/* In asynchronous training another worker evaluates when rank 0 is gone. */
+/* In asynchronous training another worker evaluates when rank 0 is gone. In synchronous training
+ * all ranks evaluate together, and the one that leads writes. */
 static vb_status add_streams(struct vb_trainer *t)
 {
     struct vb_trainer_record *r = &t->record;
-    bool kept = t->o->run.dir != NULL;
+    bool kept = t->o->run.dir != NULL, apart = t->async && t->number != 0;
     int rows = kept ? RING_ROWS : RING_ROWS_DROPPED;
     char name[NAME_BYTES];
     vb_status st;
 
-    snprintf(name, sizeof(name), "rank%d/steps.bin", t->rank);
+    snprintf(name, sizeof(name), "rank%d/steps.bin", t->number);
     if (kept && t->o->run.append)
         r->known_step = step_in_file(t, name);
     st = vb_recorder_stream(r->rec, name, &vb_kind_steps, rows, &r->steps);
-    snprintf(name, sizeof(name), "rank%d/evals.bin", t->rank);
-    if (st == VB_OK && (t->rank == 0 || t->async))
-        st = vb_recorder_stream(r->rec, t->rank == 0 ? "evals.bin" : name, &vb_kind_evals,
-                                EVAL_ROWS, &r->evals);
+    snprintf(name, sizeof(name), "rank%d/evals.bin", t->number);
+    if (st == VB_OK && (t->leads || t->async || vb_train_is_elastic(t->o)))
+        st = vb_recorder_stream(r->rec, apart ? name : "evals.bin", &vb_kind_evals, EVAL_ROWS,
+                                &r->evals);
     return st;
 }
 
@@ -103,7 +104,8 @@ static vb_status open_ship(struct vb_trainer *t, struct vb_record_sink *sink_p)
     const struct vb_train_run_opts *run = &t->o->run;
     struct vb_ship_opts opts = {.dir = run->dir,
                                 .append = run->append,
-                                .rank = t->rank,
+                                .rank = t->number,
+                                .elastic = vb_train_is_elastic(t->o),
                                 .bytes_per_s = (uint64_t)ceil(run->record_mb_s * 1e6)};
 
     return vb_ship_open(&opts, &t->record.ship, sink_p);
@@ -115,7 +117,7 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     struct vb_recorder_opts opts = {.dir = t->o->run.dir,
                                     .append = t->o->run.append,
                                     .cpus = CPU_COUNT(&t->cpus) > 0 ? &t->cpus : NULL,
-                                    .rank = t->o->group.world > 1 ? t->rank : -1};
+                                    .rank = t->o->group.world > 1 ? t->number : -1};
     vb_status st;
 
     if (t->eval_only)
@@ -139,7 +141,10 @@ vb_status vb_train_record_open(struct vb_trainer *t)
     st = vb_recorder_open(&opts, &r->rec);
     if (st == VB_OK)
         st = add_streams(t);
-    if (st == VB_OK && opts.dir != NULL && t->rank == 0 && t->joiner == NULL && !t->o->dry_run)
+    if (st == VB_OK)
+        st = vb_train_recovery_open(t);
+    if (st == VB_OK && opts.dir != NULL && (t->leads || vb_train_is_elastic(t->o)) &&
+        t->joiner == NULL && !t->o->dry_run)
         st = vb_train_board_open(t);
     if (st == VB_OK && t->record.board != NULL)
         st = vb_train_metrics_open(t);
@@ -171,7 +176,8 @@ void vb_train_record_close(struct vb_trainer *t)
     vb_ship_end(r->ship, r->lost > r->told_lost ? r->lost - r->told_lost : 0, began_ns);
     r->lost += vb_ship_lost(r->ship);
     r->sampler = NULL; /* the recorder has freed it */
-    r->board = NULL;   /* the recorder has destroyed it */
+    r->board = NULL;   /* the recorder has destroyed these */
+    r->metrics = NULL;
 }
 
 void vb_train_record_done(struct vb_trainer *t)
@@ -192,6 +198,10 @@ void vb_train_record_free(struct vb_trainer *t)
     free(r->waits_ns);
     free(r->events);
     free(r->joined);
+    free(r->gone);
+    free(r->near);
+    r->gone = NULL;
+    r->near = NULL;
     r->waits_ns = NULL;
     r->events = NULL;
     r->joined = NULL;
@@ -284,6 +294,8 @@ static struct vb_step_row make_row(struct vb_trainer *t, uint64_t step, int samp
         vb_group_bytes(r->group, &row.sent_bytes, &row.received_bytes);
     if (step <= r->known_step)
         row.flags |= VB_STEP_AGAIN;
+    else if (!t->async)
+        r->known_step = step;
     r->flags = 0;
     r->norm = t->noise.scale = t->noise.error = NAN;
     fill_phases(t, &row);
@@ -298,7 +310,9 @@ void vb_train_record_step(struct vb_trainer *t)
 
     if (!is_kept(t))
         return;
-    row = make_row(t, (uint64_t)t->step, t->batch->n_share);
+    if (t->batch != NULL) /* after a recovery, the batch of the step before is gone */
+        r->samples = t->batch->n_share;
+    row = make_row(t, (uint64_t)t->step, r->samples);
     if (r->waits_ns != NULL)
         row.waited_for = vb_group_wait_longest(t->place.group, r->waits_ns, &waited_ns);
     row.waited_s = (float)((double)waited_ns / 1e9);
@@ -329,7 +343,7 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
 
     struct vb_train_event event = {.at_ns = row.end_ns,
                                    .step = step,
-                                   .rank = t->rank,
+                                   .rank = t->number,
                                    .what = "evaluated",
                                    .loss = row.loss,
                                    .accuracy = row.accuracy};
@@ -337,10 +351,13 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
     if (t->replay.on) /* nothing is learnt, so nothing is evaluated */
         return;
     t->record.flags |= VB_STEP_EVALUATED;
-    if (t->rank == 0 || t->async)
+    if (t->record.gone != NULL) {
+        vb_train_keep_eval_row(t, &row);
+    } else if (t->leads || t->async) {
         vb_train_event(t, &event);
-    if (is_kept(t) && t->record.evals != NULL)
-        vb_stream_put(t->record.evals, &row);
+        if (is_kept(t) && t->record.evals != NULL)
+            vb_stream_put(t->record.evals, &row);
+    }
     vb_train_board_eval(t, step);
 }
 

@@ -16,8 +16,12 @@
 struct vb_trainer;
 struct vb_train_result;
 struct vb_train_clock;
+struct vb_fault;
+
+struct vb_recovery;
 
 #define VB_EVENTS_MAX 256 /* events that may wait to be written */
+#define VB_EVALS_KEPT 32  /* the same of evaluations, of an elastic job */
 
 /* Something that happens now and then, for events.jsonl. */
 struct vb_train_event {
@@ -28,13 +32,28 @@ struct vb_train_event {
                       fault's */
     double loss, accuracy; /* of an evaluation; negative: there is none */
     char why[160];
+    const struct vb_recovery *recovery; /* "rank lost": borrowed as long as the trainer */
+    int lost;                           /* number of the rank in it */
+};
+
+/* What the training thread tells the recorder's thread about ranks that are lost. */
+struct vb_train_heir {
+    bool leads;       /* this rank leads from now on */
+    bool done;        /* and has taken over what that is */
+    int64_t step;     /* the last step before it did */
+    int n_recoveries; /* in t->recoveries */
+    int told;         /* number of those that the recorder's thread knows of */
+    int n_evals;      /* evaluations that are not written, or not by this rank */
+    struct vb_eval_row evals[VB_EVALS_KEPT];
 };
 
 struct vb_trainer_record {
     struct vb_recorder *rec; /* NULL: nothing is recorded */
     struct vb_ship *ship;    /* brings the rows to the folder; NULL: this is the only rank */
     struct vb_stream *steps, *evals; /* evals NULL: this rank never evaluates alone */
-    struct vb_board *board;          /* what TensorBoard shows; NULL: another rank writes it */
+    struct vb_board *board;          /* what TensorBoard shows; NULL: another rank writes it. It
+                                        sleeps until this rank leads */
+    struct vb_metrics *metrics;      /* as the board */
     struct vb_sampler *sampler;      /* of the recorder; NULL: nothing is recorded */
 
     /* Ticks run on the recorder's thread. A tick that uses the group holds the lock. */
@@ -43,7 +62,11 @@ struct vb_trainer_record {
     struct vb_group *group;        /* guarded by lock; NULL: no group is open */
     struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
     int n_events, lost_events;
-    uint64_t told_lost; /* rows that the result of this rank tells as lost */
+    struct vb_train_heir heir; /* guarded by lock */
+    uint64_t eval_step;  /* the recorder's thread: evaluations up to here are written; 0: none */
+    bool *gone;          /* (world) the recorder's thread knows that the rank is lost */
+    unsigned char *near; /* (world) whether the rank is on this machine, in this network */
+    uint64_t told_lost;  /* rows that the result of this rank tells as lost */
     char events_file[48];
     struct vb_rank_facts *joined; /* of a joiner, set before its first event; otherwise NULL */
     uint64_t begin_ns;            /* guarded by lock: when training began */
@@ -54,9 +77,11 @@ struct vb_trainer_record {
     uint64_t norm_ns;                    /* when a gradient norm was measured last */
     float norm;                          /* measured in this step; NAN: not measured */
     uint64_t version;                    /* asynchronous training: at the last row */
-    uint64_t known_step;                 /* rows up to this step are in the files already */
+    int samples;                         /* of this rank in the last step */
+    uint64_t known_step;                 /* rows up to this step were made already */
     uint32_t flags;                      /* VB_STEP_* of the next row */
-    struct vb_train_clock *clocks; /* rank 0: of all ranks; NULL: none, or in the result already */
+    struct vb_train_clock
+        *clocks; /* the rank that leads: of all ranks; NULL: none, or in the result already */
     int n_clocks;
     uint64_t lost; /* after the recorder was closed: rows that were lost */
 };
@@ -94,6 +119,8 @@ void vb_train_record_saved(struct vb_trainer *t); /* a checkpoint belongs to the
 
 /* Records an event. Any thread may call these functions (train_event.c). */
 void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event);
+void vb_train_event_earlier(struct vb_trainer *t,
+                            const struct vb_train_event *event); /* by a tick */
 void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why);
 
 /* Returns whether the norm of this step's gradient is to be measured: about twice a second, and
@@ -129,11 +156,25 @@ vb_status vb_train_fill_facts(struct vb_trainer *t);
 vb_status vb_train_joined_facts(struct vb_trainer *t, struct vb_group *group);
 
 /* A recovery is complete: the step after it is done (train_recovery.c). All ranks call it. */
-struct vb_recovery;
 void vb_train_tell_recovery(struct vb_trainer *t, const struct vb_recovery *r);
 
 /* During a recovery, when t->leads became true: this rank takes over what only one rank writes. */
 void vb_train_record_lead(struct vb_trainer *t);
+
+/* Elastic jobs: keeps an evaluation for the rank that leads. */
+void vb_train_keep_eval_row(struct vb_trainer *t, const struct vb_eval_row *row);
+
+/* Makes ready for both, before the recorder starts: nothing is allocated in a recovery. */
+vb_status vb_train_recovery_open(struct vb_trainer *t);
+
+/* Returns whether a rank of the start was lost in a recovery that was told. */
+bool vb_train_is_lost(const struct vb_trainer *t, int rank);
+
+/* Adds the ranks that were lost to the faults of a result. */
+vb_status vb_train_recovery_faults(const struct vb_trainer *t, struct vb_train_result *result);
+
+/* Fills in the fault of a rank that was lost: number i of r->lost. */
+void vb_train_lost_fault(const struct vb_recovery *r, int i, struct vb_fault *fault_p);
 
 /* Returns the number of rows that were lost. */
 uint64_t vb_train_record_lost(const struct vb_trainer *t);

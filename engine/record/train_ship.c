@@ -25,6 +25,7 @@ enum way { WAY_UNKNOWN, WAY_FILES, WAY_SENT, WAY_DROPPED };
 struct vb_ship {
     _Atomic int holders;
     int rank;
+    bool elastic;
     uint64_t bytes_per_s;
     char dir[4096];
 
@@ -33,6 +34,8 @@ struct vb_ship {
     struct vb_record_stats stats; /* guarded by lock: of groups that are closed */
     uint64_t lost_bytes;          /* guarded by lock */
     enum way way;                 /* guarded by lock; only the recorder's thread changes it */
+    _Atomic bool
+        leads; /* this rank has the folder, and inbox is set; the recorder's thread sets it */
 
     /* Only the recorder's thread uses these. */
     int n_begun;
@@ -40,8 +43,9 @@ struct vb_ship {
     uint64_t log_bytes;                    /* of the log that were sent */
     struct vb_record_sink files;
     bool has_files, append;
+    bool turned; /* records go to another place; their heads are due */
 
-    /* Rank 0. */
+    /* The rank that leads. */
     bool finished;
     int n_clocks;
     struct vb_train_clock *clocks;
@@ -81,7 +85,7 @@ static void token_remove(struct vb_ship *s)
 {
     char path[4200];
 
-    if (s->rank != 0 || s->dir[0] == '\0')
+    if (!s->leads || s->dir[0] == '\0')
         return;
     token_path(s, s->token, path);
     (void)unlink(path);
@@ -100,28 +104,47 @@ static enum way find_way(struct vb_ship *s, const unsigned char token[VB_FOLDER_
 
 /* ---- the recorder's thread ------------------------------------------------------------------- */
 
-/* Looks for the folder as soon as rank 0 has told its token. No lock is held while the disk is
- * looked at. */
+/* Rank 0 has removed what an earlier run has left, so files that exist are of this run, or of one
+ * that it continues. */
+static bool open_files(struct vb_ship *s)
+{
+    if (!s->has_files)
+        s->has_files = vb_record_files(s->dir, s->append || s->elastic, &s->files) == VB_OK;
+    return s->has_files;
+}
+
+/* Another rank has the folder now. A rank that writes its files itself goes on with them. */
+static enum way turn(struct vb_ship *s, enum way found)
+{
+    if (s->way == WAY_FILES || s->way == WAY_DROPPED)
+        return s->way;
+    s->turned = s->way == WAY_SENT;
+    s->n_begun = 0;
+    return found;
+}
+
+/* Looks for the folder as soon as rank 0, or who leads after it, has told its token. No lock is
+ * held while the disk is looked at. */
 static enum way decide(struct vb_ship *s)
 {
     unsigned char token[VB_FOLDER_TOKEN];
     enum way way = s->way;
     bool told;
 
-    if (way != WAY_UNKNOWN)
+    if (s->leads || (way != WAY_UNKNOWN && !s->elastic))
         return way;
     pthread_mutex_lock(&s->lock);
     told = s->group != NULL && vb_group_folder(s->group, token);
     pthread_mutex_unlock(&s->lock);
     if (!told)
         return way;
-    way = find_way(s, token);
-    if (way == WAY_FILES && vb_record_files(s->dir, s->append, &s->files) != VB_OK)
+    memcpy(s->token, token, sizeof(token));
+    way = turn(s, find_way(s, token));
+    if (way == WAY_FILES && !open_files(s))
         way = WAY_DROPPED;
-    s->has_files = way == WAY_FILES;
     VB_LOG_DEBUG("records go to %s", way == WAY_FILES  ? s->dir
-                                     : way == WAY_SENT ? "rank 0, which has the run folder"
-                                                       : "nowhere: rank 0 has no run folder");
+                                     : way == WAY_SENT ? "the rank that has the run folder"
+                                                       : "nowhere: there is no run folder");
     pthread_mutex_lock(&s->lock);
     s->way = way;
     if (s->group != NULL)
@@ -161,6 +184,8 @@ static vb_status send(struct vb_ship *s, const char *file, const void *bytes, si
     pthread_mutex_lock(&s->lock);
     st =
         s->group == NULL ? VB_AGAIN : vb_group_send_record(s->group, file, first, bytes, len_bytes);
+    if (st == VB_ERR_PEER && s->elastic) /* somebody else is going to have the folder */
+        st = VB_AGAIN;
     if (st != VB_OK && st != VB_AGAIN)
         s->lost_bytes += len_bytes;
     pthread_mutex_unlock(&s->lock);
@@ -172,8 +197,11 @@ static vb_status send(struct vb_ship *s, const char *file, const void *bytes, si
 static vb_status append(void *arg, const char *file, const void *bytes, size_t len_bytes)
 {
     struct vb_ship *s = arg;
+    enum way way = decide(s);
 
-    switch (decide(s)) {
+    if (s->turned) /* these bytes are not the head of the file */
+        return VB_AGAIN;
+    switch (way) {
     case WAY_UNKNOWN:
         return VB_AGAIN;
     case WAY_FILES:
@@ -212,8 +240,16 @@ void vb_ship_tick(void *ship, uint64_t now_ns, bool last)
     (void)last;
     if (s->inbox != NULL)
         vb_inbox_write(s->inbox, &s->files);
-    else if (s->rank != 0 && decide(s) == WAY_SENT)
+    else if (!s->leads && decide(s) == WAY_SENT)
         send_log(s);
+}
+
+bool vb_ship_turned(struct vb_ship *s)
+{
+    bool turned = s->turned;
+
+    s->turned = false;
+    return turned;
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -245,6 +281,7 @@ static vb_status open_root(struct vb_ship *s)
 {
     vb_status st;
 
+    s->leads = true;
     token_create(s);
     if (s->dir[0] == '\0') {
         s->way = WAY_DROPPED;
@@ -268,6 +305,7 @@ vb_status vb_ship_open(const struct vb_ship_opts *opts, struct vb_ship **ship_p,
     atomic_init(&s->holders, 1);
     s->append = opts->append;
     s->rank = opts->rank;
+    s->elastic = opts->elastic;
     s->bytes_per_s = opts->bytes_per_s;
     s->way = opts->dir != NULL ? WAY_UNKNOWN : WAY_DROPPED;
     if (opts->dir != NULL)
@@ -322,16 +360,21 @@ static void leave(struct vb_ship *s)
     s->group = NULL;
 }
 
+static void offer(struct vb_ship *s, struct vb_group *group)
+{
+    if (s->inbox != NULL)
+        vb_group_on_record(group, vb_inbox_put, s->inbox);
+    if (s->inbox != NULL && vb_group_compare_clocks(group) != VB_OK)
+        VB_LOG_WARN("the clocks of the ranks are not compared: there is no memory");
+    vb_group_offer_folder(group, s->token);
+}
+
 static void enter(struct vb_ship *s, struct vb_group *group)
 {
     s->group = group;
     vb_group_record_rate(group, s->bytes_per_s);
-    if (s->rank == 0) {
-        if (s->inbox != NULL)
-            vb_group_on_record(group, vb_inbox_put, s->inbox);
-        if (s->inbox != NULL && vb_group_compare_clocks(group) != VB_OK)
-            VB_LOG_WARN("the clocks of the ranks are not compared: there is no memory");
-        vb_group_offer_folder(group, s->token);
+    if (s->leads) {
+        offer(s, group);
     } else if (s->way != WAY_UNKNOWN) {
         vb_group_sees_folder(group, s->way != WAY_SENT);
     }
@@ -348,6 +391,40 @@ void vb_ship_attach(struct vb_ship *s, struct vb_group *group)
             enter(s, group);
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+bool vb_ship_far(struct vb_ship *s)
+{
+    return decide(s) == WAY_SENT;
+}
+
+/* The token of rank 0 is replaced: ranks that do not see this folder must not find it. */
+vb_status vb_ship_lead(struct vb_ship *s)
+{
+    enum way way = s->way;
+    vb_status st = VB_OK;
+
+    if (s->leads)
+        return VB_OK;
+    s->turned = way == WAY_SENT;
+    if (way == WAY_SENT || way == WAY_UNKNOWN)
+        way = open_files(s) ? WAY_FILES : WAY_DROPPED;
+    if (way == WAY_FILES)
+        st = vb_inbox_create(&s->inbox);
+    pthread_mutex_lock(&s->lock);
+    s->way = way;
+    s->leads = true;
+    pthread_mutex_unlock(&s->lock);
+    token_remove(s);
+    if (way == WAY_FILES)
+        token_create(s);
+    else
+        memset(s->token, 0, sizeof(s->token));
+    pthread_mutex_lock(&s->lock);
+    if (s->group != NULL)
+        offer(s, s->group);
+    pthread_mutex_unlock(&s->lock);
+    return st;
 }
 
 bool vb_ship_sends(struct vb_ship *s)
@@ -369,7 +446,7 @@ void vb_ship_finish(struct vb_ship *s)
 {
     uint64_t now = vb_clock_ns();
 
-    if (s == NULL || s->inbox == NULL || s->group == NULL || s->finished)
+    if (s == NULL || !s->leads || s->inbox == NULL || s->group == NULL || s->finished)
         return;
     s->finished = true;
     (void)vb_group_wait_records(s->group, now + END_NS);
@@ -395,10 +472,10 @@ void vb_ship_end(struct vb_ship *s, uint64_t lost_rows, uint64_t began_ns)
 
     if (s == NULL)
         return;
-    if (s->rank != 0 && s->group != NULL && s->way == WAY_SENT)
+    if (!s->leads && s->group != NULL && s->way == WAY_SENT)
         (void)vb_group_end_records(s->group, s->lost_bytes, lost_rows, began_ns + SENT_NS);
     stats = vb_ship_stats(s);
-    if (s->rank == 0)
+    if (s->leads)
         say_lost(&stats);
     vb_ship_attach(s, NULL);
     token_remove(s);
@@ -432,7 +509,7 @@ uint64_t vb_ship_lost(struct vb_ship *s)
 {
     struct vb_record_stats stats;
 
-    if (s == NULL || s->rank != 0)
+    if (s == NULL || !s->leads)
         return 0;
     stats = vb_ship_stats(s);
     return stats.lost_rows + stats.dropped + (s->inbox != NULL ? vb_inbox_lost(s->inbox) : 0);

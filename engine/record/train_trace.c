@@ -8,7 +8,7 @@
 
 #define EVENTS                                                                                     \
     32768 /* of a thread that may wait for the recorder, which comes ten times a second */
-#define WAIT_NS 3000000000u /* how long rank 0 waits for the files of the others */
+#define WAIT_NS 3000000000u /* how long the rank that leads waits for the files of the others */
 #define NAP_NS 10000000
 
 static bool wants_events(const struct vb_trainer *t)
@@ -60,8 +60,8 @@ vb_status vb_train_trace_files(struct vb_trainer *t)
     describe(t);
     if (t->model.row->sparse)
         describe_sparse(t);
-    return vb_trace_files_open(t->record.rec, t->trace.trace, wants_events(t) ? EVENTS : 0, t->rank,
-                               vb_k_threads(), &t->trace.files);
+    return vb_trace_files_open(t->record.rec, t->trace.trace, wants_events(t) ? EVENTS : 0,
+                               t->number, vb_k_threads(), &t->trace.files);
 }
 
 void vb_train_trace_begin(struct vb_trainer *t)
@@ -108,30 +108,32 @@ static int count_ranks(const struct vb_trainer *t)
     return n;
 }
 
-static bool all_ended(const char *dir, int n, struct vb_trace_names *names)
+static bool all_ended(const struct vb_trainer *t, int n, struct vb_trace_names *names)
 {
+    const char *dir = t->o->run.dir;
     int rank;
 
     for (rank = 0; rank < n; rank++)
-        if (vb_trace_names_read(dir, rank, names) == VB_OK && !names->ended)
+        if (!vb_train_is_lost(t, rank) && vb_trace_names_read(dir, rank, names) == VB_OK &&
+            !names->ended)
             return false;
     return true;
 }
 
 /* The other ranks write their last events at the same time as this one. A rank that was lost never
  * ends its files. */
-static void wait_for_files(const char *dir, int n)
+static void wait_for_files(const struct vb_trainer *t, int n)
 {
     struct vb_trace_names *names = malloc(sizeof(*names));
     uint64_t deadline = vb_clock_ns() + WAIT_NS;
     struct timespec nap = {.tv_nsec = NAP_NS};
 
-    while (names != NULL && !all_ended(dir, n, names) && vb_clock_ns() < deadline)
+    while (names != NULL && !all_ended(t, n, names) && vb_clock_ns() < deadline)
         nanosleep(&nap, NULL);
     free(names);
 }
 
-/* Puts the clocks in the order of ranks. NULL: all ranks have the clock of rank 0. */
+/* Puts the clocks in the order of ranks. NULL: all ranks have the clock of this rank. */
 static struct vb_clock_fit *order_clocks(const struct vb_train_clock *clocks, int n_clocks, int n)
 {
     struct vb_clock_fit *fits = n_clocks > 0 ? calloc((size_t)n, sizeof(*fits)) : NULL;
@@ -164,13 +166,13 @@ void vb_train_trace_merge(const struct vb_trainer *t, const struct vb_train_cloc
     struct vb_clock_fit *fits;
     char path[4200];
 
-    if (t->o->run.dir == NULL || !wants_events(t) || t->rank != 0 || t->joiner != NULL ||
+    if (t->o->run.dir == NULL || !wants_events(t) || !t->leads || t->joiner != NULL ||
         t->o->dry_run)
         return;
     snprintf(path, sizeof(path), "%s/trace.%s", t->o->run.dir, json ? "json" : "pftrace");
     opts.path = path;
     opts.ranks = count_ranks(t);
-    wait_for_files(opts.dir, opts.ranks);
+    wait_for_files(t, opts.ranks);
     fits = order_clocks(clocks, n_clocks, opts.ranks);
     opts.clocks = fits;
     if (vb_trace_merge(&opts, &merged) == VB_OK)

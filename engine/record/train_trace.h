@@ -36,8 +36,8 @@ void vb_train_trace_end(struct vb_trainer *t);
 /* After the recorder, the loader and the group of this rank were closed. */
 void vb_train_trace_close(struct vb_trainer *t);
 
-/* Rank 0, after all of that: merges the traces of all ranks into the file that was asked for. A
- * failure is logged; the run has its result already. */
+/* The rank that leads, after all of that: merges the traces of all ranks into the file that was
+ * asked for. A failure is logged; the run has its result already. */
 void vb_train_trace_merge(const struct vb_trainer *t, const struct vb_train_clock *clocks,
                           int n_clocks);
 

@@ -270,6 +270,14 @@ struct vb_train_join_opts {
     const void *say_arg;
 };
 
+/* What becomes of the lead of a synchronous job that loses ranks. */
+enum vb_led {
+    VB_LED_HERE, /* this rank leads from now on, and writes to the same run folder */
+    VB_LED_FAR,  /* the same, but it does not see that folder: it writes to its own, which has
+                    nothing of this run yet */
+    VB_LED_NOT,  /* this rank must neither save nor report */
+};
+
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
     /* Called on rank 0 before the first step, with what the engine has chosen. Every rank of an
@@ -285,6 +293,10 @@ struct vb_train_hooks {
     /* Each rank calls begun() once, before its first step. */
     void (*begun)(void *arg);
     void *begun_arg;
+    /* With a run folder: called on a rank that reports from now on, because the ranks below it are
+     * lost, also by another thread; and on a rank that cannot go on, although others may. */
+    void (*led)(void *arg, enum vb_led led);
+    void *led_arg;
     /* Called before each step. Returns the signal for which the user wants to stop; 0: go on. All
      * ranks then stop after the same step, save if there is a folder for it, evaluate and report. A
      * joiner leaves, and the others go on. At least one rank must return it; NULL: the run is never
@@ -300,10 +312,6 @@ struct vb_train_hooks {
     /* Called on the lowest rank, also after others were lost. */
     vb_train_report_fn report;
     void *report_arg;
-    /* Synchronous training: called with true on a rank other than 0 that has become the lowest one
-     * and reports from now on; with false if this rank cannot go on, but others may. */
-    void (*lead)(void *arg, bool leads);
-    void *lead_arg;
 };
 
 /* The engine chooses the value of an option that is 0, NULL or AUTO, or negative where a comment
@@ -409,15 +417,38 @@ struct vb_worker_stale {
     struct vb_stale stale;
 };
 
+/* What synchronous ranks do after a loss, one after another, until the next step is done. */
+enum vb_recovery_phase {
+    VB_RECOVERY_DETECT,    /* until it was noticed */
+    VB_RECOVERY_AGREE,     /* until the ranks agreed which of them go on */
+    VB_RECOVERY_FENCE,     /* until nothing of the lost ranks could arrive any more */
+    VB_RECOVERY_REBUILD,   /* until all had the last step, and their new shares */
+    VB_RECOVERY_RECOMPUTE, /* until the next step was done */
+    VB_RECOVERY_PHASES,
+};
+const char *vb_recovery_phase_str(enum vb_recovery_phase phase); /* "detect" ... */
+
 /* An event that concerns one rank and did not stop the job; step is the number of gradients applied
- * before. "checkpoint": the one of this step could not be written. */
+ * before. "checkpoint": the one of this step could not be written. "rank lost": step is the last
+ * one that was kept; synchronous ranks lose a rank for whatever reason, and what follows is known.
+ */
 struct vb_fault {
     double at_s; /* seconds since the start of training */
     int64_t step;
     int rank;
-    char what[16]; /* "died", "stopped", "left", "removed", "joined", "rejoined", "checkpoint" */
+    char what[16]; /* "died", "stopped", "left", "removed", "joined", "rejoined", "checkpoint",
+                      "rank lost" */
     char why[160];
+    bool recovered; /* of what follows */
+    char host[64];
+    int64_t again;      /* the step that was computed again */
+    int left;           /* number of ranks that went on */
+    double recovered_s; /* from the last sign of life until the next step was done */
+    double phase_s[VB_RECOVERY_PHASES]; /* the sum is recovered_s */
 };
+
+/* Adds what is known of a recovery, if anything, to an object. */
+void vb_fault_json(struct vb_json *json, const struct vb_fault *fault);
 
 /* An evaluation before the end of the run. */
 struct vb_eval {

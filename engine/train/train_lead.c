@@ -13,13 +13,9 @@ bool vb_train_may_lead(const struct vb_trainer *t)
 
 void vb_train_lead_changed(struct vb_trainer *t)
 {
-    const struct vb_train_hooks *hooks = &t->o->hooks;
-
     t->shows = true;
     vb_train_saves_lead(t);
     vb_train_event_say(t, "leads", t->step, "");
-    if (hooks->lead != NULL)
-        hooks->lead(hooks->lead_arg, true);
 }
 
 void vb_train_dropped(struct vb_trainer *t)
@@ -27,8 +23,8 @@ void vb_train_dropped(struct vb_trainer *t)
     const struct vb_train_hooks *hooks = &t->o->hooks;
 
     t->leads = t->shows = false;
-    if (hooks->lead != NULL)
-        hooks->lead(hooks->lead_arg, false);
+    if (hooks->led != NULL && t->o->run.dir != NULL)
+        hooks->led(hooks->led_arg, VB_LED_NOT);
 }
 
 void vb_train_members_changed(struct vb_trainer *t)

@@ -500,6 +500,8 @@ vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result)
     free(all);
     if (st == VB_OK)
         vb_train_fill_run(t, result);
+    if (st == VB_OK)
+        st = vb_train_recovery_faults(t, result);
     return st == VB_OK ? vb_train_save_faults(t, result) : st;
 }
 

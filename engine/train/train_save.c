@@ -65,8 +65,9 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
 
 bool vb_train_saves_beside(const struct vb_trainer *t)
 {
-    return vb_train_may_lead(t) && !t->async && !t->eval_only && t->o->save.dir != NULL &&
-           t->o->save.every > 0;
+    bool writes = t->async ? !t->serves : vb_train_may_lead(t);
+
+    return writes && !t->eval_only && t->o->save.dir != NULL && t->o->save.every > 0;
 }
 
 static vb_status open_writer(struct vb_trainer *t)
@@ -178,7 +179,7 @@ vb_status vb_train_saves_look(struct vb_trainer *t)
     if (s->untold == 0)
         return VB_OK;
     if (s->held && !vb_checkpoint_writer_busy(s->writer))
-        s->held = !t->ops->hold(t, false);
+        s->held = !t->ops->hold(t, NULL);
     while (s->untold > 0 && vb_checkpoint_writer_take(s->writer, &done)) {
         s->untold--;
         one = take_note(t, &done);
@@ -206,6 +207,11 @@ static vb_status wait_for_writer(struct vb_trainer *t)
     if (!vb_checkpoint_writer_wait(t->saved.writer, vb_clock_ns() + END_S * UINT64_C(1000000000)))
         return give_up(t);
     return vb_train_saves_look(t);
+}
+
+vb_status vb_train_saves_drain(struct vb_trainer *t)
+{
+    return t->saved.untold > 0 ? wait_for_writer(t) : VB_OK;
 }
 
 /* The process of the lead before may have had the lock when this one became the lead. */
@@ -254,14 +260,14 @@ static vb_status begin_writing(struct vb_trainer *t, struct vb_checkpoint *cp, b
         leave_out(t, cp->step);
         return VB_OK;
     }
+    if (!last && t->ops->hold != NULL && vb_train_saves_beside(t))
+        t->saved.held = t->ops->hold(t, cp);
     vb_until_save(t, cp);
     if (!vb_checkpoint_writer_begin(t->saved.writer, cp, last))
         return vb_err(VB_ERR_USAGE, "the checkpoint of step %lld has no place to wait",
                       (long long)cp->step);
     t->saved.untold++;
     t->saved.step = cp->step;
-    if (!last && t->ops->hold != NULL && vb_train_saves_beside(t))
-        t->saved.held = t->ops->hold(t, true);
     return t->saved.held || (last && !t->async) ? VB_OK : wait_for_writer(t);
 }
 
@@ -271,7 +277,6 @@ static bool is_begun(const struct vb_trainer *t, int64_t step)
     return !t->async && t->view > 0 && t->saved.step == step;
 }
 
-/* All ranks prepare the checkpoint, because preparing may change the rounding of later steps. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
 {
     struct vb_checkpoint cp = {

@@ -110,6 +110,12 @@ static inline void vb_eval_class(int *sum, int class_and_1)
 }
 
 /* Dense and sparse models implement the same interface. */
+/* Parameters that lack what the last steps do to features without a gradient. */
+struct vb_trainer_late {
+    float *params;
+    uint32_t steps; /* that they lack */
+};
+
 struct vb_trainer_ops {
     /* Chooses kernels, or uses t->kernels.asked. Writes the plan in use to t->kernels.text. */
     vb_status (*compile)(struct vb_trainer *t);
@@ -167,17 +173,24 @@ struct vb_trainer_ops {
     vb_status (*unseen)(struct vb_trainer *t, int n, int64_t *nonzeros_p, int64_t *unseen_p);
 
     /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
-     * After hold(true) it borrows them until hold(false), and steps leave them alone; hold() is
-     * NULL, or returns false, if that is not possible. restore() checks the arrays of a checkpoint
-     * and copies them into the model. */
+     * After hold(cp), with what save() has filled in, it borrows them until hold(NULL), and steps
+     * do not change what is written; hold() is NULL, or returns false, if that is not possible.
+     * restore() checks the arrays of a checkpoint and copies them into the model. After it,
+     * settle() says that their step is another one than the checkpoint's; NULL: that does not
+     * matter. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
-    bool (*hold)(struct vb_trainer *t, bool on);
+    bool (*hold)(struct vb_trainer *t, struct vb_checkpoint *cp);
     vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
+    void (*settle)(struct vb_trainer *t);
 
     /* Asynchronous training: returns the parameters that are evaluated and saved, and the state of
      * the update rule. *words_p: number of 32-bit words of state per parameter. *state_p is NULL if
      * the rule has no state. */
     float *(*memory)(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p);
+
+    /* Asynchronous training: returns where the parameters in the memory of servers go that have
+     * parameters which are not up to date. NULL, or returns NULL: they are. */
+    struct vb_trainer_late *(*late)(struct vb_trainer *t);
 
     void (*close)(struct vb_trainer *t);   /* collective; called before the group is closed */
     void (*destroy)(struct vb_trainer *t); /* called after the group is closed */
@@ -549,6 +562,9 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last);
 /* Called after each step: tells of checkpoints that were written, or could not be. The latter is an
  * error only with --checkpoint-strict, or if a parameter is not finite. */
 vb_status vb_train_saves_look(struct vb_trainer *t);
+
+/* Waits until this rank has written what it has begun. */
+vb_status vb_train_saves_drain(struct vb_trainer *t);
 
 /* After the last step, collective in synchronous training: waits until the lead has written what it
  * has begun. May be called again after VB_ERR_PEER. */

@@ -267,7 +267,7 @@ void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *inf
     const char *host = vb_remote_host(r, rank), *colon = last_line[0] != '\0' ? ": " : "";
     int status = info->si_code == CLD_EXITED ? info->si_status : -1;
 
-    if (r->has_hello[rank] && status == 255)
+    if (r->has_hello[rank] && (status == 255 || status < 0)) /* ssh itself may be killed too */
         snprintf(why, size, "rank %d was killed, or the connection to host %s broke%s%s", rank,
                  host, colon, last_line);
     else if (r->has_hello[rank])

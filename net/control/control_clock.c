@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rank 0 compares its clock with those of all members. It asks for the time about once a second, a
+ * Rank 0, or the rank that leads when it is gone, compares its clock with those of all members. It asks for the time about once a second, a
  * few times in a row because a machine that is busy answers late, and keeps the exchange with the
  * shortest round trip of each interval. record/clock_fit.c makes a fit of them.
  */
@@ -145,8 +145,8 @@ static bool take_time(struct control *c, int rank)
 bool vb_clock_frame(struct control *c, int rank)
 {
     if (c->conns[rank].in.type == WIRE_TIME)
-        return c->opts.rank == 0 && take_time(c, rank);
-    if (rank != 0)
+        return (c->opts.rank == 0 || c->opts.elastic) && take_time(c, rank);
+    if (rank != 0 && !c->opts.elastic)
         return false;
     answer(c, rank);
     return true;

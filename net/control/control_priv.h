@@ -131,7 +131,7 @@ struct rate {
     uint64_t at_ns; /* when `left` was computed; 0: never */
 };
 
-/* What rank 0 knows about the records of a peer. */
+/* What the root knows about the records of a peer. */
 struct conn_record {
     bool told;      /* the peer was sent the token of the run folder */
     uint32_t state; /* enum wire_records_state; 0: the peer has not answered */
@@ -159,20 +159,23 @@ struct conn {
     struct conn_record record;
 };
 
-/* Records that wait to be sent to rank 0, or what rank 0 does with those that come. */
+/* Records that wait to be sent to the root, or what the root does with those that come. The root is
+ * rank 0 or, when it is gone, the rank that has offered a folder last. */
 struct records {
+    int root;
+    uint64_t unsent_bytes, unsent_rows; /* that waited when the root was gone */
     uint64_t bytes_per_s;
     struct vb_record_stats stats;
     struct rate out;
     unsigned char *queue; /* payloads, each after its length (4); NULL: nothing was sent yet */
     size_t first, len;    /* where the oldest byte lies; number of bytes */
     unsigned char token[VB_FOLDER_TOKEN];
-    bool has_token; /* rank 0: it offers a folder; others: the token was not taken yet */
+    bool has_token; /* root: it offers a folder; others: the token was not taken yet */
     vb_record_fn fn;
     void *arg;
 };
 
-/* Rank 0: the exchanges of times with a rank. It outlives the connection. */
+/* The root: the exchanges of times with a rank. It outlives the connection. */
 struct clock_peer {
     uint32_t epoch;    /* of the rank; another rank in the slot begins anew */
     bool waits;        /* a question is not answered yet */

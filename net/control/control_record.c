@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Records on their way to rank 0. A rank queues them, and its control thread sends them: no faster
- * than the rate of the options, and only while few bytes are under way, so that heartbeats never
- * wait long behind them. Rank 0 hands each record to a function that copies it; nothing here writes
- * to a disk. A peer that sends faster than the rate loses records, which are counted.
+ * Records on their way to the root, which is rank 0, or the rank that leads the job when rank 0 is
+ * gone. A rank queues them, and its control thread sends them: no faster than the rate of the
+ * options, and only while few bytes are under way, so that heartbeats never wait long behind them.
+ * The root hands each record to a function that copies it; nothing here writes to a disk. A peer
+ * that sends faster than the rate loses records, which are counted.
  */
 #include "net/control/control_priv.h"
 
@@ -17,7 +18,7 @@
 #define UNDER_WAY_MAX 16384 /* bytes that the peer has not acknowledged */
 #define AGAIN_NS 5000000u   /* how soon a full socket is looked at again */
 
-/* Rank 0 accepts somewhat more than a rank may send: what it has not read for a while comes at
+/* The root accepts somewhat more than a rank may send: what it has not read for a while comes at
  * once. */
 #define RECEIVE_TIMES 1.25
 #define RECEIVE_S 4
@@ -86,6 +87,7 @@ void vb_control_offer_folder(struct control *c, const unsigned char token[VB_FOL
     int i;
 
     pthread_mutex_lock(&c->lock);
+    c->records.root = c->opts.rank;
     memcpy(c->records.token, token, VB_FOLDER_TOKEN);
     c->records.has_token = true;
     for (i = 0; i < c->opts.slots; i++)
@@ -105,7 +107,7 @@ bool vb_control_take_folder(struct control *c, unsigned char token_p[VB_FOLDER_T
     bool taken;
 
     pthread_mutex_lock(&c->lock);
-    taken = c->records.has_token && c->opts.rank != 0;
+    taken = c->records.has_token && c->opts.rank != c->records.root;
     if (taken) {
         memcpy(token_p, c->records.token, VB_FOLDER_TOKEN);
         c->records.has_token = false;
@@ -119,7 +121,7 @@ static vb_status say(struct control *c, const struct wire_records *r)
     unsigned char bytes[WIRE_RECORDS_BYTES];
 
     vb_wire_records_encode(r, bytes);
-    return vb_conn_send(c, 0, WIRE_RECORDS, bytes, sizeof(bytes));
+    return vb_conn_send(c, c->records.root, WIRE_RECORDS, bytes, sizeof(bytes));
 }
 
 void vb_control_sees_folder(struct control *c, bool sees)
@@ -158,6 +160,17 @@ static vb_status enqueue(struct control *c, const struct wire_record *record)
     return VB_OK;
 }
 
+/* Nobody takes the records that wait. */
+static void drop_queue(struct records *r)
+{
+    size_t at;
+
+    for (at = 0; at < r->len; r->unsent_rows++) /* each has a row or more */
+        at += 4 + vb_wire_u32_decode(r->queue + r->first + at);
+    r->unsent_bytes += r->len;
+    r->len = r->first = 0;
+}
+
 /* Returns whether the socket has so much to send that heartbeats would wait. */
 static bool is_full(const struct conn *conn)
 {
@@ -172,12 +185,12 @@ uint64_t vb_record_send_due(struct control *c, uint64_t now)
     uint32_t len;
 
     while (r->len > 0) {
-        if (c->conns[0].fd < 0) {
-            r->len = r->first = 0; /* rank 0 is gone */
+        if (c->conns[r->root].fd < 0) {
+            drop_queue(r);
             break;
         }
         len = vb_wire_u32_decode(r->queue + r->first);
-        if (is_full(&c->conns[0]))
+        if (is_full(&c->conns[r->root]))
             return now + AGAIN_NS;
         if (!vb_rate_take(&r->out, len, now))
             return now + vb_rate_wait_ns(&r->out, len);
@@ -185,7 +198,7 @@ uint64_t vb_record_send_due(struct control *c, uint64_t now)
         r->stats.sent_bytes += len;
         r->first += 4 + len;
         r->len -= 4 + len;
-        (void)vb_conn_send(c, 0, WIRE_RECORD, r->queue + r->first - len, len);
+        (void)vb_conn_send(c, r->root, WIRE_RECORD, r->queue + r->first - len, len);
         pthread_cond_broadcast(&c->changed);
     }
     return UINT64_MAX;
@@ -197,7 +210,7 @@ static vb_status send_record(struct control *c, const struct wire_record *record
     struct records *r = &c->records;
     vb_status st;
 
-    if (c->conns[0].fd < 0)
+    if (c->conns[r->root].fd < 0)
         return VB_ERR_PEER;
     if (!queue_open(r))
         return VB_ERR_NO_MEMORY;
@@ -215,12 +228,12 @@ vb_status vb_control_send_record(struct control *c, const char *file, bool first
     bool waits;
     vb_status st;
 
-    if (c->opts.rank == 0 || len_bytes == 0 || len_bytes > VB_RECORD_BYTES_MAX ||
+    if (len_bytes == 0 || len_bytes > VB_RECORD_BYTES_MAX ||
         !vb_wire_record_name_ok(file, c->opts.rank))
         return VB_ERR_USAGE;
     snprintf(record.file, sizeof(record.file), "%s", file);
     pthread_mutex_lock(&c->lock);
-    st = send_record(c, &record);
+    st = c->opts.rank == c->records.root ? VB_ERR_USAGE : send_record(c, &record);
     waits = c->records.len > 0;
     pthread_mutex_unlock(&c->lock);
     if (waits)
@@ -233,18 +246,17 @@ vb_status vb_control_end_records(struct control *c, uint64_t lost_bytes, uint64_
 {
     struct wire_records r = {
         .state = WIRE_RECORDS_END, .lost_bytes = lost_bytes, .lost_rows = lost_rows};
-    size_t at;
     vb_status st = VB_OK;
 
     pthread_mutex_lock(&c->lock);
-    while (c->records.len > 0 && c->conns[0].fd >= 0 && st == VB_OK &&
+    while (c->records.len > 0 && c->conns[c->records.root].fd >= 0 && st == VB_OK &&
            atomic_load_explicit(&c->failed, memory_order_relaxed) == VB_OK)
         if (!vb_control_wait_change(c, deadline))
             st = VB_ERR_TIMEOUT;
-    for (at = 0; at < c->records.len; r.lost_rows++) /* each has a row or more */
-        at += 4 + vb_wire_u32_decode(c->records.queue + c->records.first + at);
-    r.lost_bytes += c->records.len;
-    c->records.len = c->records.first = 0;
+    drop_queue(&c->records);
+    r.lost_rows += c->records.unsent_rows;
+    r.lost_bytes += c->records.unsent_bytes;
+    c->records.unsent_rows = c->records.unsent_bytes = 0;
     if (say(c, &r) != VB_OK)
         st = VB_ERR_PEER;
     pthread_mutex_unlock(&c->lock);
@@ -252,7 +264,8 @@ vb_status vb_control_end_records(struct control *c, uint64_t lost_bytes, uint64_
     return st;
 }
 
-/* ---- receiving, at rank 0 -------------------------------------------------------------------- */
+/* ---- receiving, at the root -------------------------------------------------------------------
+ */
 
 void vb_control_on_record(struct control *c, vb_record_fn fn, void *arg)
 {
@@ -262,13 +275,20 @@ void vb_control_on_record(struct control *c, vb_record_fn fn, void *arg)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* Returns whether a peer may take this rank for the root. A rank that has led an elastic group may
+ * be sent records when it does not lead any more. */
+static bool may_receive(const struct control *c)
+{
+    return c->opts.rank == c->records.root || c->opts.elastic;
+}
+
 static bool take_record(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
     struct vb_record_stats *stats = &c->records.stats;
     struct wire_record r;
 
-    if (c->opts.rank != 0 || rank == c->joining || !conn->has_info ||
+    if (!may_receive(c) || rank == c->joining || (c->opts.rank == 0 && !conn->has_info) ||
         !vb_wire_record_decode(conn->in.payload, conn->in.len, rank, &r))
         return false;
     if (conn->record.in.per_ns == 0)
@@ -289,7 +309,7 @@ static bool take_state(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
     struct wire_records r;
 
-    if (c->opts.rank != 0 || !vb_wire_records_decode(conn->in.payload, &r))
+    if (!may_receive(c) || !vb_wire_records_decode(conn->in.payload, &r))
         return false;
     conn->record.state = r.state;
     if (r.state == WIRE_RECORDS_END) {
@@ -305,9 +325,13 @@ bool vb_record_frame(struct control *c, int rank)
         return take_record(c, rank);
     if (c->conns[rank].in.type == WIRE_RECORDS)
         return take_state(c, rank);
-    if (rank != 0)
+    if (rank != 0 && !c->opts.elastic)
         return false;
-    memcpy(c->records.token, c->conns[0].in.payload, VB_FOLDER_TOKEN);
+    if (rank != c->records.root) { /* rank 0 is gone, and this rank leads the others */
+        drop_queue(&c->records);
+        c->records.root = rank;
+    }
+    memcpy(c->records.token, c->conns[rank].in.payload, VB_FOLDER_TOKEN);
     c->records.has_token = true;
     return true;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Records and clocks of a group. Ranks that do not see the run folder send their records to rank 0,
- * and rank 0 compares its clock with theirs. Both use the control plane only, so no message more is
- * on the data path. Any thread may call these functions while the group is open. None of them waits
- * unless it takes a deadline.
+ * and rank 0 compares its clock with theirs. In an elastic group that loses rank 0 another rank
+ * does all of this from the moment when it offers a folder: it then counts as rank 0 below. Both
+ * use the control plane only, so no message more is on the data path. Any thread may call these
+ * functions while the group is open. None of them waits unless it takes a deadline.
  */
 #ifndef VB_NET_GROUP_GROUP_RECORD_H
 #define VB_NET_GROUP_GROUP_RECORD_H

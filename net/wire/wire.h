@@ -101,7 +101,7 @@ enum wire_type {
     WIRE_SILENT = 17, /* a rank that has not answered the sender, and its last heartbeat */
 
     /* Records and clocks (wire_record.h): */
-    WIRE_FOLDER = 18,   /* rank 0 -> all: the token of the run folder */
+    WIRE_FOLDER = 18,   /* rank 0, or who leads after it -> all: the token of the run folder */
     WIRE_RECORDS = 19,  /* rank -> rank 0: whether the sender sees the folder, or has sent all */
     WIRE_RECORD = 20,   /* rank -> rank 0: bytes for a file of the run folder */
     WIRE_TIME_ASK = 21, /* rank 0 -> rank: the time of rank 0 */

@@ -36,6 +36,9 @@ struct vb_board {
     uint64_t point_ns, staleness_ns; /* when the next points are due */
     atomic_bool done;
     bool described;
+    bool asleep; /* another rank has the board that is written */
+    int lead;    /* the rank whose steps are those of the job */
+    struct vb_recorder *rec;
     struct vb_events events;
     struct vb_follow evals;
     struct board_rank *ranks;
@@ -149,7 +152,8 @@ static void show_histograms(struct vb_board *b)
 
 /* ---- scalars --------------------------------------------------------------------------------- */
 
-/* A vb_board_row_fn for rank 0: shows the loss of every step, or of some of them if steps are fast.
+/* A board_row_fn for the rank that leads: shows the loss of every step, or of some of them if steps
+ * are fast.
  */
 static void show_loss(void *arg, const struct vb_step_row *row, int64_t left)
 {
@@ -171,14 +175,14 @@ static void show_loss(void *arg, const struct vb_step_row *row, int64_t left)
 static void read_ranks(struct vb_board *b, uint64_t now_ns)
 {
     int64_t points = (int64_t)((now_ns - b->read_ns) / POINT_NS) + 1;
-    int64_t rows = vb_follow_left(&b->ranks[0].steps);
+    int64_t rows = vb_follow_left(&b->ranks[b->lead].steps);
     int r;
 
     b->read_ns = now_ns;
     b->row = 0;
     b->stride = rows > points ? rows / points : 1;
     for (r = 0; r < b->n_ranks; r++)
-        vb_board_rank_read(&b->ranks[r], now_ns, r == 0 ? show_loss : NULL, b);
+        vb_board_rank_read(&b->ranks[r], now_ns, r == b->lead ? show_loss : NULL, b);
 }
 
 static void show_evals(struct vb_board *b)
@@ -207,10 +211,11 @@ static double samples_per_s(const struct vb_board *b)
     return n >= b->workers || b->points > QUIET_POINTS ? sum : 0;
 }
 
-/* Rates are of training alone: evaluations and checkpoints do not count. sum: of rank 0. */
+/* Rates are of training alone: evaluations and checkpoints do not count. sum: of the rank that
+ * leads. */
 static void show_job(struct vb_board *b, const struct board_sum *sum)
 {
-    const struct vb_step_row *row = &b->ranks[0].last;
+    const struct vb_step_row *row = &b->ranks[b->lead].last;
     double seconds = vb_board_train_s(sum);
 
     if (sum->steps == 0)
@@ -243,7 +248,7 @@ static uint64_t next_ns(const struct vb_board *b, uint64_t now_ns, uint64_t leas
 
 static void show_points(struct vb_board *b, uint64_t now_ns, bool last)
 {
-    struct board_sum sum = b->ranks[0].sum;
+    struct board_sum sum = b->ranks[b->lead].sum;
     int r;
 
     if (last || (now_ns >= b->point_ns && vb_board_train_s(&sum) >= LEAST_S)) {
@@ -251,7 +256,7 @@ static void show_points(struct vb_board *b, uint64_t now_ns, bool last)
         b->points += sum.steps > 0;
         for (r = 0; r < b->n_ranks; r++) {
             b->quiet[r]++;
-            if (vb_board_rank_show(&b->ranks[r], b->wall_s, (int64_t)b->ranks[0].last.step))
+            if (vb_board_rank_show(&b->ranks[r], b->wall_s, (int64_t)b->ranks[b->lead].last.step))
                 b->quiet[r] = 0;
         }
         show_job(b, &sum);
@@ -293,6 +298,8 @@ static void tick(void *arg, uint64_t now_ns, bool last)
 {
     struct vb_board *b = arg;
 
+    if (b->asleep)
+        return;
     if (!b->described)
         describe(b);
     read_ranks(b, now_ns);
@@ -365,6 +372,8 @@ static void fill(struct vb_board *b, const struct vb_board_opts *o)
         vb_board_rank_init(&b->ranks[r], o, r, b->bytes);
     b->n_ranks = o->ranks;
     b->workers = o->workers;
+    b->asleep = o->asleep;
+    b->rec = o->rec;
 }
 
 vb_status vb_board_open(const struct vb_board_opts *o, struct vb_board **board_p)
@@ -388,6 +397,32 @@ vb_status vb_board_open(const struct vb_board_opts *o, struct vb_board **board_p
     if (st == VB_OK)
         *board_p = b;
     return st;
+}
+
+/* ---- when ranks are lost --------------------------------------------------------------------- */
+
+/* The files get names of now: readers take the newest name for the continuation of the others. */
+void vb_board_lead(struct vb_board *b, int lead, int64_t step, bool fresh)
+{
+    int r;
+
+    if (!b->asleep || lead >= b->n_ranks)
+        return;
+    b->asleep = false;
+    b->lead = lead;
+    b->described = !fresh;
+    b->points = QUIET_POINTS + 1; /* nobody waits for ranks that are gone */
+    b->read_ns = vb_record_clock_ns();
+    vb_events_init(&b->events, b->rec, "", fresh ? 0 : step + 1, b->bytes);
+    vb_follow_from(&b->evals, (uint64_t)step);
+    for (r = 0; r < b->n_ranks; r++)
+        vb_board_rank_again(&b->ranks[r], b->rec, step, r == lead);
+}
+
+void vb_board_lost(struct vb_board *b, int rank)
+{
+    if (rank >= 0 && rank < b->n_ranks)
+        b->quiet[rank] = QUIET_POINTS;
 }
 
 void vb_board_done(struct vb_board *b)

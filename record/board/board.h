@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What TensorBoard shows of a run. Rank 0's recorder reads the series of all ranks while they grow
+ * What TensorBoard shows of a run. The recorder of the rank that leads reads the series of all ranks while they grow
  * and writes event files: one in the run folder for the job, and one in rankR/ for each rank, so
  * that TensorBoard draws the ranks into one chart.
  */
@@ -23,6 +23,7 @@ struct vb_board_opts {
     int64_t resumed; /* from this step on */
     int ranks;       /* ranks that may get a folder, from 0 on */
     int workers;     /* ranks that make steps from the beginning */
+    bool asleep;     /* another rank leads: nothing is written until vb_board_lead() */
     const struct vb_board_param *params;
     int n_params;
     const struct vb_proto *graph; /* GraphDef message; NULL: none */
@@ -34,6 +35,13 @@ struct vb_board;
 
 /* Before vb_recorder_start(). The board lives as long as the recorder, which destroys it. */
 vb_status vb_board_open(const struct vb_board_opts *opts, struct vb_board **board_p);
+
+/* From now on rank `lead` leads the job and has this board, after those before it were lost. Shows
+ * what comes after `step`. fresh: the folder has nothing of this run yet. By a tick. */
+void vb_board_lead(struct vb_board *board, int lead, int64_t step, bool fresh);
+
+/* A rank was lost, and others go on. By a tick. */
+void vb_board_lost(struct vb_board *board, int rank);
 
 /* The run has succeeded. Without this call it is shown as failed when the recorder is closed. */
 void vb_board_done(struct vb_board *board);

@@ -27,6 +27,8 @@ struct board_rank {
 
 void vb_board_rank_init(struct board_rank *r, const struct vb_board_opts *o, int rank,
                         unsigned char *bytes);
+/* Begins a new event file after this step. leads: the board's own clock is that of this rank. */
+void vb_board_rank_again(struct board_rank *r, struct vb_recorder *rec, int64_t step, bool leads);
 void vb_board_rank_close(struct board_rank *r);
 
 /* Reads what the rank has recorded. row(): called for each step, with the number of those that

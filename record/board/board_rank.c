@@ -31,6 +31,16 @@ void vb_board_rank_init(struct board_rank *r, const struct vb_board_opts *o, int
     vb_follow_init(&r->usage, o->dir, name, &vb_kind_usage, o->append);
 }
 
+void vb_board_rank_again(struct board_rank *r, struct vb_recorder *rec, int64_t step, bool leads)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "rank%d/", r->rank);
+    vb_events_init(&r->events, rec, name, step + 1, r->events.bytes);
+    r->skew_ns = leads ? 0 : INT64_MAX;
+    vb_follow_from(&r->steps, (uint64_t)step + 1);
+}
+
 void vb_board_rank_close(struct board_rank *r)
 {
     vb_follow_close(&r->steps);
@@ -45,7 +55,7 @@ static void learn_skew(struct board_rank *r, uint64_t now_ns, uint64_t row_ns)
 {
     int64_t skew_ns = (int64_t)(now_ns - row_ns);
 
-    if (r->rank != 0 && skew_ns < r->skew_ns)
+    if (r->skew_ns != 0 && skew_ns < r->skew_ns)
         r->skew_ns = skew_ns;
 }
 

@@ -66,6 +66,20 @@ int64_t vb_follow_left(struct vb_follow *f)
     return rows > f->next ? rows - f->next : 0;
 }
 
+void vb_follow_from(struct vb_follow *f, uint64_t step)
+{
+    int64_t row = f->next + vb_follow_left(f);
+    double at;
+
+    while (row > f->next && f->series != NULL) {
+        at = vb_series_value(f->series, row - 1, 0);
+        if (!(at >= (double)step))
+            break;
+        row--;
+    }
+    f->next = row;
+}
+
 bool vb_follow_next(struct vb_follow *f, void *row_p)
 {
     if (f->series == NULL || !vb_series_copy(f->series, f->next, row_p))

@@ -212,6 +212,14 @@ static vb_status write_head(struct vb_stream *s)
     return st;
 }
 
+void vb_recorder_heads(struct vb_recorder *rec)
+{
+    int i;
+
+    for (i = 0; i < rec->n_streams; i++)
+        rec->streams[i]->has_head = false;
+}
+
 /* Writes the rows of a ring, piece by piece. Returns false if the sink is full. */
 static bool write_rows(struct vb_stream *s)
 {

@@ -69,6 +69,10 @@ vb_status vb_recorder_append(struct vb_recorder *rec, const char *file, const vo
 /* Adds a function that the thread calls at every tick, after it has written the rows: it can read
  * them in the files. Before vb_recorder_start(). */
 vb_status vb_recorder_after(struct vb_recorder *rec, vb_tick_fn fn, void *arg);
+/* The rows that come go to another place, which lacks the heads of the files. Only ticks may call
+ * it. */
+void vb_recorder_heads(struct vb_recorder *rec);
+
 /* Number of files that were added. */
 int vb_recorder_streams(const struct vb_recorder *rec);
 

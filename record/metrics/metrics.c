@@ -20,7 +20,7 @@ static double day_s(void)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static void add_row(struct metrics *m, struct metrics_rank *r, const struct vb_step_row *row)
+static void add_row(struct vb_metrics *m, struct metrics_rank *r, const struct vb_step_row *row)
 {
     int p;
 
@@ -35,7 +35,7 @@ static void add_row(struct metrics *m, struct metrics_rank *r, const struct vb_s
 }
 
 /* Files are closed again, because a job may have more ranks than a process may have files. */
-static void read_all(struct metrics *m)
+static void read_all(struct vb_metrics *m)
 {
     struct vb_step_row row;
     int64_t left;
@@ -61,7 +61,7 @@ static void read_all(struct metrics *m)
 
 /* A folder that cannot be written is not complained about: the files of rows do that. The file is
  * not synced, because it is worth nothing after a power cut. */
-static void write_file(const struct metrics *m)
+static void write_file(const struct vb_metrics *m)
 {
     char path[4200], temporary[4200];
     FILE *out;
@@ -83,9 +83,9 @@ static void write_file(const struct metrics *m)
         unlink(temporary);
 }
 
-/* Other ranks write their last rows at about the same time as rank 0. Waits a little for the ranks
+/* Other ranks write their last rows at about the same time as this one. Waits a little for those
  * that have made as many steps. */
-static void read_last(struct metrics *m)
+static void read_last(struct vb_metrics *m)
 {
     uint64_t until = vb_clock_ns() + LAST_NS;
     bool all;
@@ -95,7 +95,7 @@ static void read_last(struct metrics *m)
         read_all(m);
         all = true;
         for (i = 0; i < m->o.ranks && !m->o.async; i++)
-            all = all && m->ranks[i].rows >= m->ranks[0].rows;
+            all = all && (m->ranks[i].lost || m->ranks[i].last.step >= m->ranks[m->lead].last.step);
         if (!all)
             (void)vb_sleep_until(vb_clock_ns() + LAST_NS / 20);
     } while (!all && vb_clock_ns() < until);
@@ -103,10 +103,10 @@ static void read_last(struct metrics *m)
 
 static void tick(void *arg, uint64_t now_ns, bool last)
 {
-    struct metrics *m = arg;
+    struct vb_metrics *m = arg;
 
     (void)now_ns; /* a test may have changed the clock of records */
-    if (!last && vb_clock_ns() - m->written_ns < PERIOD_NS)
+    if (m->o.asleep || (!last && vb_clock_ns() - m->written_ns < PERIOD_NS))
         return;
     m->written_ns = vb_clock_ns();
     m->running = !last;
@@ -120,7 +120,7 @@ static void tick(void *arg, uint64_t now_ns, bool last)
 
 static void destroy(void *arg)
 {
-    struct metrics *m = arg;
+    struct vb_metrics *m = arg;
     int i;
 
     for (i = 0; m->ranks != NULL && i < m->o.ranks; i++) {
@@ -132,9 +132,9 @@ static void destroy(void *arg)
     free(m);
 }
 
-static struct metrics *make(const struct vb_metrics_opts *o)
+static struct vb_metrics *make(const struct vb_metrics_opts *o)
 {
-    struct metrics *m = calloc(1, sizeof(*m));
+    struct vb_metrics *m = calloc(1, sizeof(*m));
     char name[48];
     int i;
 
@@ -158,9 +158,25 @@ static struct metrics *make(const struct vb_metrics_opts *o)
     return m;
 }
 
-vb_status vb_metrics_open(const struct vb_metrics_opts *opts)
+void vb_metrics_lead(struct vb_metrics *m, int lead)
 {
-    struct metrics *m = make(opts);
+    if (lead < 0 || lead >= m->o.ranks)
+        return;
+    m->o.asleep = false;
+    m->lead = lead;
+}
+
+void vb_metrics_lost(struct vb_metrics *m, int rank)
+{
+    if (rank < 0 || rank >= m->o.ranks || m->ranks[rank].lost)
+        return;
+    m->ranks[rank].lost = true;
+    m->n_lost++;
+}
+
+vb_status vb_metrics_open(const struct vb_metrics_opts *opts, struct vb_metrics **metrics_p)
+{
+    struct vb_metrics *m = make(opts);
     vb_status st;
 
     if (m == NULL)
@@ -170,5 +186,8 @@ vb_status vb_metrics_open(const struct vb_metrics_opts *opts)
         destroy(m);
         return st;
     }
-    return vb_recorder_after(opts->rec, tick, m);
+    st = vb_recorder_after(opts->rec, tick, m);
+    if (st == VB_OK)
+        *metrics_p = m;
+    return st;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * RUN/metrics.prom: the state of a run in the text format of Prometheus, for the textfile collector
- * of node_exporter. Rank 0's recorder reads the series of all ranks while they grow, and replaces
- * the file every few seconds.
+ * of node_exporter. The recorder of the rank that leads reads the series of all ranks while they
+ * grow, and replaces the file every few seconds.
  */
 #ifndef VB_RECORD_METRICS_METRICS_H
 #define VB_RECORD_METRICS_METRICS_H
@@ -21,9 +21,19 @@ struct vb_metrics_opts {
     const char *phases[VB_RECORD_PHASES]; /* names, as the model and the mode */
     const char *replayed;                 /* the run whose times are replayed; NULL: none */
     bool async;                           /* a row is a gradient, not a step of the job */
+    bool asleep; /* another rank leads: nothing is written until vb_metrics_lead() */
 };
 
-/* Before vb_recorder_start(). Copies opts; the recorder frees what is allocated. */
-vb_status vb_metrics_open(const struct vb_metrics_opts *opts);
+struct vb_metrics;
+
+/* Before vb_recorder_start(). Copies opts; the recorder frees what is allocated, when it is closed.
+ */
+vb_status vb_metrics_open(const struct vb_metrics_opts *opts, struct vb_metrics **metrics_p);
+
+/* From now on rank `lead` leads the job and writes the file. By a tick. */
+void vb_metrics_lead(struct vb_metrics *metrics, int lead);
+
+/* A rank was lost, and others go on. By a tick. */
+void vb_metrics_lost(struct vb_metrics *metrics, int rank);
 
 #endif

@@ -13,6 +13,7 @@
 struct metrics_rank {
     struct vb_follow steps, usage;
     bool has_steps, has_usage;
+    bool lost;
     double phase_s[VB_RECORD_PHASES];
     double late_s; /* that others have waited for this rank */
     uint64_t rows, samples;
@@ -20,7 +21,7 @@ struct metrics_rank {
     struct vb_usage_row use; /* if has_usage */
 };
 
-struct metrics {
+struct vb_metrics {
     struct vb_metrics_opts o;
     char dir[4096];
     struct vb_follow evals;
@@ -29,10 +30,12 @@ struct metrics {
     bool running;
     double started_s, now_s; /* by the clock of the day */
     uint64_t written_ns;
+    int lead; /* the rank whose steps are those of the job */
+    int n_lost;
     struct metrics_rank *ranks;
 };
 
 /* Writes the text format. Returns false if that fails. */
-bool vb_metrics_text(const struct metrics *m, FILE *out);
+bool vb_metrics_text(const struct vb_metrics *m, FILE *out);
 
 #endif

@@ -45,7 +45,7 @@ static void gauge(FILE *out, const char *name, const char *help, double value)
     put_number(out, value);
 }
 
-static void info(FILE *out, const struct metrics *m)
+static void info(FILE *out, const struct vb_metrics *m)
 {
     head(out, "run_info", "gauge", "The run that this file is about.");
     fprintf(out, "verbena_run_info{");
@@ -58,21 +58,21 @@ static void info(FILE *out, const struct metrics *m)
 
 /* ---- of the job ------------------------------------------------------------------------------ */
 
-/* Asynchronous training: the latest version of the parameters that a worker knows of. */
-static double steps_of(const struct metrics *m)
+/* The latest step, or version of the parameters, that a rank knows of. */
+static double steps_of(const struct vb_metrics *m)
 {
     uint64_t steps = (uint64_t)m->o.resumed;
     int r;
 
-    for (r = 0; r < (m->o.async ? m->o.ranks : 1); r++)
+    for (r = 0; r < m->o.ranks; r++)
         if (m->ranks[r].has_steps && m->ranks[r].last.step > steps)
             steps = m->ranks[r].last.step;
     return (double)steps;
 }
 
-static void job(FILE *out, const struct metrics *m)
+static void job(FILE *out, const struct vb_metrics *m)
 {
-    const struct metrics_rank *first = &m->ranks[0];
+    const struct metrics_rank *first = &m->ranks[m->lead];
 
     info(out, m);
     gauge(out, "running", "1 while the run goes on, 0 when it has ended.", m->running);
@@ -83,8 +83,10 @@ static void job(FILE *out, const struct metrics *m)
     fprintf(out, "verbena_steps_total ");
     put_number(out, steps_of(m));
     gauge(out, "steps_planned", "Steps of the whole run.", (double)m->o.steps);
+    head(out, "ranks_lost_total", "counter", "Ranks that were lost while the others went on.");
+    fprintf(out, "verbena_ranks_lost_total %d\n", m->n_lost);
     if (first->has_steps) {
-        gauge(out, "loss", "Training loss per sample, of the last batch of rank 0.",
+        gauge(out, "loss", "Training loss per sample, of the last batch of the lowest rank.",
               (double)first->last.loss);
         gauge(out, "learning_rate", "Learning rate of the last step.", (double)first->last.lr);
     }
@@ -96,7 +98,7 @@ static void job(FILE *out, const struct metrics *m)
 
 /* ---- of each rank ---------------------------------------------------------------------------- */
 
-static void phases(FILE *out, const struct metrics *m)
+static void phases(FILE *out, const struct vb_metrics *m)
 {
     int r, p;
 
@@ -181,7 +183,7 @@ static const struct per_rank {
      written_of, true},
 };
 
-bool vb_metrics_text(const struct metrics *m, FILE *out)
+bool vb_metrics_text(const struct vb_metrics *m, FILE *out)
 {
     size_t i;
     int r;

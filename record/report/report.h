@@ -93,6 +93,13 @@ enum vb_plot_kind {
     VB_PLOT_BARS,    /* bars at x = 0, 1, ..., series on top of each other */
 };
 
+/* A vertical line. */
+#define VB_PLOT_MARKS 8
+struct vb_plot_mark {
+    double x;
+    char text[64];
+};
+
 #define VB_PLOT_SERIES 24
 #define VB_PLOT_BARS_MAX 64
 
@@ -108,8 +115,8 @@ struct vb_plot {
     char (*bars)[48]; /* names of bars; VB_PLOT_BARS_MAX elements */
     int n_bars;
     double y_cut; /* higher values are drawn at the upper edge; 0: none is */
-    double mark;  /* x of a vertical line; NAN: none */
-    char mark_text[64];
+    struct vb_plot_mark marks[VB_PLOT_MARKS];
+    int n_marks;
 };
 
 /* The caller calls vb_plot_destroy(). */
@@ -122,6 +129,8 @@ struct vb_plot_series *vb_plot_add(struct vb_plot *plot, const char *name);
 void vb_plot_point(struct vb_plot_series *series, double x, double y);
 void vb_plot_range(struct vb_plot_series *series, double x, const struct vb_thin_cell *cell,
                    double scale);
+/* Adds a mark, unless there are too many or x is not finite. */
+void vb_plot_mark(struct vb_plot *plot, double x, const char *fmt, ...) VB_PRINTF(3, 4);
 vb_status vb_plot_name_bars(struct vb_plot *plot, const char *const *names, int n);
 
 /* Returns the number of points with a value. */

@@ -76,11 +76,13 @@ static void axes(const struct vb_plot *plot, FILE *out)
         }
         fprintf(out, ")%s\n", plot->n_bars > 6 ? " rotate by -40" : "");
     }
-    if (isfinite(plot->mark)) {
+    for (i = 0; i < plot->n_marks; i++) {
+        if (plot->marks[i].x < span.x_low || plot->marks[i].x > span.x_high)
+            continue;
         fprintf(out, "set arrow from %.9g, graph 0 to %.9g, graph 1 nohead dt 2\nset label ",
-                plot->mark, plot->mark);
-        vb_gnuplot_text(out, plot->mark_text);
-        fprintf(out, " at %.9g, graph 0.95 offset 1,0\n", plot->mark);
+                plot->marks[i].x, plot->marks[i].x);
+        vb_gnuplot_text(out, plot->marks[i].text);
+        fprintf(out, " at %.9g, graph %.2f offset 1,0\n", plot->marks[i].x, 0.95 - 0.05 * (i % 4));
     }
 }
 

@@ -5,6 +5,7 @@
 #include "record/report/report.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 
 #define LOG_FROM 8 /* a curve that falls by more would be flat on a linear axis */
@@ -22,7 +23,6 @@ struct vb_plot *vb_plot_create(enum vb_plot_kind kind, const char *name)
         return NULL;
     }
     plot->kind = kind;
-    plot->mark = (double)NAN;
     snprintf(plot->name, sizeof(plot->name), "%s", name);
     return plot;
 }
@@ -37,6 +37,20 @@ void vb_plot_destroy(struct vb_plot *plot)
         free(plot->series[i].points);
     free(plot->bars);
     free(plot);
+}
+
+void vb_plot_mark(struct vb_plot *plot, double x, const char *fmt, ...)
+{
+    struct vb_plot_mark *mark;
+    va_list args;
+
+    if (plot->n_marks == VB_PLOT_MARKS || !isfinite(x))
+        return;
+    mark = &plot->marks[plot->n_marks++];
+    mark->x = x;
+    va_start(args, fmt);
+    vsnprintf(mark->text, sizeof(mark->text), fmt, args);
+    va_end(args);
 }
 
 struct vb_plot_series *vb_plot_add(struct vb_plot *plot, const char *name)

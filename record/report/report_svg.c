@@ -158,21 +158,26 @@ static void x_axis(const struct canvas *c)
     fprintf(c->out, "%s</text></g>\n", c->x.log ? " (log)" : "");
 }
 
-static void mark(const struct canvas *c)
+/* The texts of marks that may be close to each other are on several lines. */
+static void put_marks(const struct canvas *c)
 {
-    double x;
     bool left;
+    double x;
+    int i;
 
-    if (!isfinite(c->plot->mark))
-        return;
-    x = x_at(c, c->plot->mark);
-    left = x > (c->left + c->right) / 2;
-    fprintf(c->out,
-            "<g class=\"mark\"><path d=\"M%.1f %.1fV%.1f\"/><text class=\"%s\" x=\"%.1f\" "
-            "y=\"%.1f\">",
-            x, c->top, c->bottom, left ? "end" : "begin", x + (left ? -6 : 6), c->top + 12);
-    vb_html_text(c->out, c->plot->mark_text);
-    fprintf(c->out, "</text></g>\n");
+    for (i = 0; i < c->plot->n_marks; i++) {
+        x = x_at(c, c->plot->marks[i].x);
+        if (!(x >= c->left - 1 && x <= c->right + 1))
+            continue;
+        left = x > (c->left + c->right) / 2;
+        fprintf(c->out,
+                "<g class=\"mark\"><path d=\"M%.1f %.1fV%.1f\"/><text class=\"%s\" x=\"%.1f\" "
+                "y=\"%.1f\">",
+                x, c->top, c->bottom, left ? "end" : "begin", x + (left ? -6 : 6),
+                c->top + 12 + 13 * (i % 4));
+        vb_html_text(c->out, c->plot->marks[i].text);
+        fprintf(c->out, "</text></g>\n");
+    }
 }
 
 /* ---- series ---------------------------------------------------------------------------------- */
@@ -402,6 +407,6 @@ void vb_plot_svg(const struct vb_plot *plot, const struct vb_svg_size *size, FIL
         fprintf(out, "</g>\n");
     }
     x_axis(&c);
-    mark(&c);
+    put_marks(&c);
     fprintf(out, "</svg>\n");
 }

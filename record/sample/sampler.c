@@ -43,6 +43,7 @@ struct pace {
 
 struct vb_sampler {
     struct vb_sampler_opts o;
+    struct vb_recorder *rec;
     char root[256];
     pthread_mutex_t lock; /* guards the parts; the callers are the tick and the ends of a run */
     struct part parts[VB_PARTS];
@@ -330,6 +331,7 @@ vb_status vb_sampler_open(struct vb_recorder *rec, const struct vb_sampler_opts 
     s->o = *o;
     snprintf(s->root, sizeof(s->root), "%s", o->root != NULL ? o->root : "");
     s->o.root = s->root;
+    s->rec = rec;
     no_files(s);
     pthread_mutex_init(&s->lock, NULL);
     st = vb_recorder_own(rec, sampler_free, s);
@@ -348,6 +350,16 @@ vb_status vb_sampler_open(struct vb_recorder *rec, const struct vb_sampler_opts 
     if (st == VB_OK)
         *sampler_p = s;
     return st;
+}
+
+void vb_sampler_take(struct vb_sampler *s, bool host, bool ports)
+{
+    if (s == NULL || !s->o.write)
+        return;
+    if (host && !s->o.host)
+        s->o.host = vb_sample_host_open(&s->host, s->rec, &s->o) == VB_OK;
+    if (ports && !s->o.ports)
+        s->o.ports = vb_sample_ports_open(&s->ports, s->rec, &s->o) == VB_OK;
 }
 
 /* ---- need ------------------------------------------------------------------------------------ */

@@ -27,6 +27,10 @@ struct vb_sampler_opts {
 vb_status vb_sampler_open(struct vb_recorder *rec, const struct vb_sampler_opts *opts,
                           struct vb_sampler **sampler_p);
 
+/* From now on this rank samples the host, and its interfaces and ports, too. By a tick of the
+ * recorder; a second call does nothing. Accepts NULL. */
+void vb_sampler_take(struct vb_sampler *s, bool host, bool ports);
+
 /* How many descriptors a sampler that writes has open, with the files that its rows go to. Each
  * part that has begun has one more, whether the sampler writes or not. */
 int vb_sampler_fds(bool host);

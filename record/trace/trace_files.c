@@ -142,6 +142,14 @@ static void tick(void *arg, uint64_t now_ns, bool last)
         atomic_store(&f->ended, true);
 }
 
+void vb_trace_files_again(struct vb_trace_files *f)
+{
+    if (f == NULL)
+        return;
+    f->has_head = false;
+    f->n_ops = f->n_threads = 0;
+}
+
 vb_status vb_trace_files_open(struct vb_recorder *rec, struct vb_trace *trace, int n_events,
                               int rank, int threads, struct vb_trace_files **files_p)
 {

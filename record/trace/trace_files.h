@@ -28,6 +28,9 @@ struct vb_trace_files;
 vb_status vb_trace_files_open(struct vb_recorder *rec, struct vb_trace *trace, int n_events,
                               int rank, int threads, struct vb_trace_files **files_p);
 
+/* The names go to another place from now on, and begin anew. By a tick. Accepts NULL. */
+void vb_trace_files_again(struct vb_trace_files *files);
+
 /* After the recorder was closed. Returns false if a slow disk still holds the recorder's thread:
  * then nothing is freed, and the trace must stay, too. Accepts NULL. */
 bool vb_trace_files_free(struct vb_trace_files *files);

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define LANES (MERGE_TRACKS - VB_TRACE_THREADS)
+#define LANES (MERGE_TRACKS - VB_TRACE_THREADS - 8) /* recoveries have some more */
 #define DEPTH 64
 #define LABEL_SLOTS (2 * VB_TRACE_LABELS) /* of the hash table */
 
@@ -148,15 +148,22 @@ static int compare(const void *x, const void *y)
     return a->event < b->event ? 1 : -1; /* the outer call ended last, so it was stored last */
 }
 
+/* What lanes are for; their numbers are those of no thread. */
+enum { LANES_COLLECTIVE = -1, LANES_RECOVERY = -2 };
+
+/* thread: its number, or what the lanes are for. */
 static size_t collect(const struct merge_rank *r, int thread, struct piece *pieces)
 {
     size_t i, n = 0;
 
     for (i = 0; i < r->n; i++) {
         const struct vb_trace_event *e = &r->events[i];
-        bool lane = (e->kind & 15) == VB_TRACE_LANE;
+        bool recovery = strcmp(r->names.ops[e->op].pass, "recovery") == 0;
+        int place = recovery ? LANES_RECOVERY : LANES_COLLECTIVE;
 
-        if (thread < 0 ? lane : !lane && e->thread == (uint32_t)thread)
+        if ((e->kind & 15) != VB_TRACE_LANE)
+            place = (int)e->thread;
+        if (place == thread)
             pieces[n++] = (struct piece){e, &r->arrows[i], e->begin_ns + e->ns};
     }
     qsort(pieces, n, sizeof(*pieces), compare);
@@ -181,9 +188,10 @@ static int choose_lanes(const struct piece *pieces, size_t n, int *lane)
     return used;
 }
 
-static vb_status put_lanes(struct writer *w, struct piece *pieces, struct piece *some, int *track_p)
+static vb_status put_lanes(struct writer *w, int what, struct piece *pieces, struct piece *some,
+                           int *track_p)
 {
-    size_t i, k, n = collect(w->r, -1, pieces);
+    size_t i, k, n = collect(w->r, what, pieces);
     int *lane = calloc(n + 1, sizeof(*lane)), used, l;
     char name[64];
 
@@ -194,7 +202,8 @@ static vb_status put_lanes(struct writer *w, struct piece *pieces, struct piece 
         for (i = k = 0; i < n; i++)
             if (lane[i] == l)
                 some[k++] = pieces[i];
-        snprintf(name, sizeof(name), "collectives %d", l);
+        snprintf(name, sizeof(name), "%s %d", what == LANES_RECOVERY ? "recovery" : "collectives",
+                 l);
         put_track(w, (*track_p)++, VB_TRACK_LANE, name, some, k);
     }
     free(lane);
@@ -218,7 +227,9 @@ vb_status vb_merge_tracks(struct merge *m, int rank)
         for (track = 0; track < r->names.n_threads; track++)
             put_track(w, track, VB_TRACK_THREAD, r->names.thread[track], pieces,
                       collect(r, track, pieces));
-        st = put_lanes(w, pieces, some, &track);
+        st = put_lanes(w, LANES_COLLECTIVE, pieces, some, &track);
+        if (st == VB_OK)
+            st = put_lanes(w, LANES_RECOVERY, pieces, some, &track);
         vb_merge_usage(m, rank, track);
     }
     free(w);

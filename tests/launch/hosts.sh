@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Tests jobs on several hosts that are started over ssh: hosts.sh VERBENA [quick|time]. The hosts are three network
+# Tests jobs on several hosts that are started over ssh: hosts.sh VERBENA [quick|time|elastic]. The hosts are three network
 # namespaces, each with its own host name and its own sshd. The commands run in a fourth namespace. "quick" leaves out
 # trainings that end before their last step. "time" only measures how long eight ranks take to start, which must be less
 # than 3 s on an idle machine.
@@ -137,6 +137,127 @@ eight_ranks() {
     nothing_left "eight ranks"
 }
 
+finish() {
+    code=0
+    { wait "$pid" || code=$?; } 2>/dev/null
+    err=$(cat "$dir/err")
+}
+
+# of_host K: prints the ids of our processes on host K
+of_host() {
+    ip netns pids "${names[$1 - 1]}" | while read -r p; do
+        [ "$(readlink "/proc/$p/exe")" != "$verbena" ] || echo "$p"
+    done
+}
+
+# ---- only with "elastic": synchronous training that goes on when ranks and hosts are lost -----------
+
+# elastic_job HOSTS OPTIONS...: starts a long training in the background, and returns when all ranks make steps
+elastic_job() {
+    local i hosts=$1
+    shift
+    rm -rf "$dir/run"
+    set -m
+    ip netns exec "$hub" "$verbena" train softmax --data synth:1000 --global-batch 60 --steps 100000000 --json \
+        --hosts "$hosts" --run "$dir/run" "$@" >"$dir/out" 2>"$dir/err" &
+    pid=$!
+    set +m
+    for ((i = 0; i < 1500; i++)); do
+        [ ! -s "$dir/run/rank0/steps.bin" ] || break
+        sleep 0.02
+    done
+    [ $i -lt 1500 ] || fail "no steps were made: $(cat "$dir/err")"
+    sleep 0.5
+}
+
+# said WHAT TEXT: waits until TEXT, a regular expression, is on standard error
+said() {
+    local i
+    for ((i = 0; i < 1000; i++)); do
+        ! grep -qE "$2" "$dir/err" || return
+        sleep 0.05
+    done
+    fail "$1: nobody says '$2': $(cat "$dir/err")"
+}
+
+# stops_well WHAT: Ctrl-C ends the job, which those that are left finish and report
+stops_well() {
+    kill -INT "$pid"
+    finish
+    [ "$code" = 130 ] || fail "$1: exit $code: $err"
+    jq -en 'input | .stopped == "SIGINT" and .steps > 0' "$dir/out" >/dev/null || fail "$1: $(cat "$dir/out") $err"
+    nothing_left "$1"
+}
+
+# ssh_of K: prints the id of the ssh to host K
+ssh_of() {
+    ip netns pids "$hub" | while read -r p; do
+        [[ $(tr '\0' ' ' <"/proc/$p/cmdline") != "ssh "*" 10.98.0.$1 "* ]] || echo "$p"
+    done 2>/dev/null
+}
+
+elastic_hosts() {
+    local what victim
+    # A reaper on its host proves the death of a rank, so that even one of two goes on without asking anybody.
+    for hosts in 10.98.0.1,10.98.0.2,10.98.0.3 10.98.0.1,10.98.0.3; do
+        for ((victim = 0; victim < 2; victim++)); do
+            what="$hosts, rank $victim killed"
+            under ip netns exec "$hub" "$verbena" train softmax --data synth:1000 --global-batch 60 --steps 2000 --json \
+                --hosts $hosts --inject kill:$victim@500
+            [ "$code" = 0 ] || fail "$what: exit $code: $err"
+            jq -es 'length == 1 and .[0].steps == 2000' "$dir/out" >/dev/null || fail "$what: $(cat "$dir/out")"
+            [[ $err == *"rank $victim on host 10.98.0."[123]" died: signal 9 (Killed); training goes on without it"* ]] ||
+                fail "$what: $err"
+            [[ $err != *verbena-begun* ]] || fail "$what: $err"
+        done
+    done
+
+    # ssh to a host breaks: the rank there ends by itself, and the others go on if they are enough. This is no proof.
+    elastic_job 10.98.0.1,10.98.0.2,10.98.0.3
+    kill -KILL "$(ssh_of 1)"
+    said "ssh to the first of three breaks" '2 ranks go on'
+    [ -z "$(of_host 1)" ] || fail "ssh to the first of three breaks: its rank is there: $(cat "$dir/err")"
+    stops_well "ssh to the first of three breaks"
+    elastic_job 10.98.0.1,10.98.0.2
+    kill -KILL "$(ssh_of 2)"
+    said "ssh to the second of two breaks" '1 rank goes on'
+    stops_well "ssh to the second of two breaks"
+    elastic_job 10.98.0.1,10.98.0.2
+    kill -KILL "$(ssh_of 1)"
+    finish
+    [ "$code" = 1 ] || fail "ssh to the first of two breaks: exit $code: $err"
+    [ ! -s "$dir/out" ] || fail "ssh to the first of two breaks: $(cat "$dir/out")"
+    [[ $(tail -n 1 "$dir/err") == *"and no rank is left; the first one lost: rank 0 was killed, or the connection to host 10.98.0.1 broke"* ]] ||
+        fail "ssh to the first of two breaks: $err"
+    nothing_left "ssh to the first of two breaks"
+
+    # The network of a host fails without closing any connection.
+    elastic_job 10.98.0.1,10.98.0.2,10.98.0.3
+    ip -n "${names[2]}" link set eth0 down
+    said "a host without network" '2 ranks go on'
+    stops_well "a host without network"
+    ip -n "${names[2]}" link set eth0 up
+    reach 3
+
+    # A rank that is stopped cannot see that standard input ends; its reaper ends it.
+    elastic_job 10.98.0.1,10.98.0.2,10.98.0.3
+    kill -STOP "$(of_host 2 | sort -n | tail -n 1)"
+    said "a rank is stopped" '2 ranks go on'
+    stops_well "a rank is stopped"
+
+    # The supervisor is killed.
+    elastic_job 10.98.0.1,10.98.0.2,10.98.0.3
+    kill -KILL "$pid"
+    finish
+    nothing_left "the supervisor is killed"
+}
+
+if [ "${2:-}" = elastic ]; then
+    elastic_hosts
+    [ $bad = 0 ] && echo "all tests passed: training goes on without ranks and hosts"
+    exit $bad
+fi
+
 if [ "${2:-}" = time ]; then
     for k in 1 2 3 4 5; do
         eight_ranks
@@ -268,12 +389,6 @@ start() {
     fail "the ranks did not start: $(cat "$dir/err")"
 }
 
-finish() {
-    code=0
-    { wait "$pid" || code=$?; } 2>/dev/null
-    err=$(cat "$dir/err")
-}
-
 start
 for ns in "${names[@]}" "$hub"; do
     for p in $(ip netns pids "$ns"); do
@@ -347,13 +462,6 @@ train_on() {
         sleep 0.02
     done
     [ $i -lt 1500 ] || fail "no steps were made: $(cat "$dir/err")"
-}
-
-# of_host K: prints the ids of our processes on host K
-of_host() {
-    ip netns pids "${names[$1 - 1]}" | while read -r p; do
-        [ "$(readlink "/proc/$p/exe")" != "$verbena" ] || echo "$p"
-    done
 }
 
 train_on $three

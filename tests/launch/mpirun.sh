@@ -171,6 +171,18 @@ if command -v gcore >/dev/null; then
     ends "sealed secrets"
 fi
 
+# With --enable-recovery the others go on if a rank is killed or stopped, also if only one is left. Without it mpirun
+# asks the others to end, so they report what they have done (below, in jobs that would not end by themselves).
+for transport in shm tcp; do
+    for fault in 3/kill:0@500 3/kill:2@500 2/kill:0@500 3/stop:1@500:3; do
+        under "${mpi[@]}" --enable-recovery -n ${fault%%/*} "$verbena" train softmax --data synth:1000 --global-batch 60 \
+            --steps 5000 --json --transport $transport --inject ${fault#*/}
+        [ "$code" = 0 ] || fail "--enable-recovery, $transport, $fault: exit $code: $err"
+        [ "$(jq -s 'length == 1 and .[0].steps == 5000 and .[0].stopped == null' "$dir/out")" = true ] ||
+            fail "--enable-recovery, $transport, $fault: $(cat "$dir/out") $err"
+    done
+done
+
 # The whole job ends if a rank is killed, and if the user presses Ctrl-C.
 for how in KILL INT; do
     long -n 3 "${long[@]}"

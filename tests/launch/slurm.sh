@@ -260,6 +260,20 @@ sleep 0.2
 kill -INT $pid
 ends 'Ctrl-C, twice, as srun wants it'
 
+# ---- a rank is killed, and the others go on --------------------------------------------------------
+
+# srun waits for the others, unless --kill-on-bad-exit or slurm.conf says otherwise. Its exit code is the highest one of
+# its tasks, that of the task that was killed.
+killed=("$verbena" train softmax --data synth:1000 --global-batch 60 --steps 5000 --json --secret-file "$dir/job.key")
+for victim in 0 2; do
+    under srun -Q -N 2 -n 3 --kill-on-bad-exit=0 "${killed[@]}" --inject kill:$victim@500
+    [ "$code" = 137 ] || fail "rank $victim of srun killed: exit $code: $err"
+    jq -es 'length == 1 and .[0].steps == 5000 and .[0].stopped == null' "$dir/out" >/dev/null ||
+        fail "rank $victim of srun killed: $(cat "$dir/out") $err"
+done
+under srun -Q -N 2 -n 3 --kill-on-bad-exit=1 "${killed[@]}" --steps 100000000 --inject kill:2@500
+[ "$code" = 137 ] || fail "--kill-on-bad-exit=1: exit $code: $err"
+
 [ $with_pmix = yes ] || echo "skipped, because this Slurm has no PMIx: srun --mpi=pmix, examples/train.sbatch"
 [ $bad = 0 ] && echo "all tests passed: a Slurm of two nodes; PMIx: $with_pmix"
 exit $bad

@@ -155,6 +155,17 @@ ranks LOCAL_WORLD_SIZE=3 RANK=3 --
 [ "$codes" = 222 ] || fail "rank 3 of 3: exits $codes"
 grep -q 'RANK 3: must be a number from 0 to 2' "$dir/err" || fail "rank 3 of 3: $(cat "$dir/err")"
 
+# If a rank that was started by hand is killed, the others go on.
+train=("${job[@]}")
+job=(train softmax --data synth:1000 --global-batch 60 --steps 5000 --json)
+for victim in 0 2; do
+    { ranks LOCAL_WORLD_SIZE=3 -- --inject kill:$victim@500; } 2>/dev/null # bash says which process was killed
+    [[ $victim$codes = 000137 || $victim$codes = 213700 ]] || fail "rank $victim killed, by hand: exits $codes: $(cat "$dir/err")"
+    [ "$(jq -s 'length == 1 and .[0].steps == 5000' "$dir/out")" = true ] ||
+        fail "rank $victim killed, by hand: $(cat "$dir/out" "$dir/err")"
+done
+job=("${train[@]}")
+
 # With --elastic off, if a rank is killed, the other ranks notice it and end.
 for r in 2 1 0; do
     env RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 MASTER_PORT=29520 MASTER_ADDR=localhost \
