@@ -271,7 +271,8 @@ static void admit(struct control *c, struct pending *p)
     vb_auth_session(&session, p->hs.session, AUTH_LISTENER);
     vb_control_unpoll(c, p->fd);
     if (call->kind == WIRE_JOIN) {
-        if (vb_membership_give_slot(c, p->fd, &session))
+        if (c->opts.agrees ? vb_callers_take(c, p->fd, &session)
+                           : vb_membership_give_slot(c, p->fd, &session))
             hand_over(p);
         drop(p);
         return;

@@ -100,6 +100,24 @@ bool vb_agree_is_out(const struct control *c, int rank)
     return c->agreement != NULL && !view_has(&vb_view_now(&c->agreement->machine)->members, rank);
 }
 
+bool vb_agree_is_member(const struct control *c, int rank)
+{
+    return c->agreement != NULL && view_has(&c->agreement->machine.view.members, rank);
+}
+
+int vb_agree_lead(const struct control *c)
+{
+    const struct view_machine *m = &c->agreement->machine;
+    struct view_set alive = view_minus(&m->view.members, &m->suspects);
+
+    return view_lowest(&alive);
+}
+
+int vb_agree_members(const struct control *c)
+{
+    return view_count(&c->agreement->machine.view.members);
+}
+
 /* ---- what the machine puts out --------------------------------------------------------------- */
 
 static void send_out(struct control *c, const struct view_out *out)

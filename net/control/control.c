@@ -73,7 +73,7 @@ uint64_t vb_control_patient(const struct control *c, uint64_t ns)
 
 /* What a descriptor belongs to, as the data of its epoll events. An event that is served late,
  * after its owner got another descriptor, does no harm: nothing is read without looking. */
-enum owner { OWNER_WAKE, OWNER_LISTEN, OWNER_RANK, OWNER_PLACE, OWNER_PROCESS };
+enum owner { OWNER_WAKE, OWNER_LISTEN, OWNER_RANK, OWNER_PLACE, OWNER_PROCESS, OWNER_CALLER };
 
 static uint64_t owner_data(enum owner kind, int door, int number)
 {
@@ -109,6 +109,12 @@ bool vb_control_poll_place(struct control *c, const struct door *door, const str
 {
     return epoll_set(c, p->fd, EPOLL_CTL_ADD, EPOLLIN,
                      owner_data(OWNER_PLACE, (int)(door - c->doors), (int)(p - door->places)));
+}
+
+bool vb_control_poll_caller(struct control *c, int place, int fd, bool first, bool writes)
+{
+    return epoll_set(c, fd, first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD,
+                     writes ? EPOLLIN | EPOLLOUT : EPOLLIN, owner_data(OWNER_CALLER, 0, place));
 }
 
 void vb_control_unpoll(struct control *c, int fd)
@@ -156,6 +162,9 @@ static void serve(struct control *c, uint64_t data)
     case OWNER_PROCESS:
         vb_agree_process_ended(c, number);
         break;
+    case OWNER_CALLER:
+        vb_callers_serve(c, number);
+        break;
     }
 }
 
@@ -167,7 +176,7 @@ static bool may_end(struct control *c)
     for (i = 0; i < c->opts.slots; i++)
         if (c->conns[i].fd >= 0 && (c->conns[i].out.len > 0 || !c->conns[i].end.left))
             return false;
-    return true;
+    return !vb_callers_have_output(c);
 }
 
 /* Returns when the thread must wake at the latest. */
@@ -186,6 +195,8 @@ static uint64_t work_due(struct control *c, uint64_t now)
     due = vb_clock_due(c, now);
     wake = due < wake ? due : wake;
     due = vb_agree_work(c, now);
+    wake = due < wake ? due : wake;
+    due = vb_callers_work(c, now);
     wake = due < wake ? due : wake;
     for (i = 0; i < DOORS; i++) {
         opens = poll_door(c, &c->doors[i], now);
@@ -236,6 +247,7 @@ static void control_free(struct control *c)
     vb_fd_close(&c->epoll_fd);
     vb_clock_free(c);
     vb_record_free(c);
+    vb_callers_free(c);
     vb_agree_free(c);
     free(c->conns);
     free(c->table);
@@ -265,6 +277,7 @@ static struct control *control_alloc(const struct control_opts *opts)
     c->work.activity = VB_DOES_SETUP;
     c->work.waits_for = WIRE_NO_RANK;
     c->conns = calloc((size_t)opts->slots, sizeof(*c->conns));
+    c->doors[DOOR_EARLIER].listen_fd = -1;
     for (i = 0; c->conns != NULL && i < opts->slots; i++) {
         vb_conn_init(&c->conns[i]);
         if (opts->epoch > 1 || i >= opts->world)

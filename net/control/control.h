@@ -12,6 +12,7 @@
 #include "net/control/auth.h"
 #include "net/control/sock.h"
 #include "net/control/times.h"
+#include "net/wire/wire_door.h"
 #include "net/wire/wire_member.h"
 #include "net/wire/wire_record.h"
 
@@ -153,6 +154,22 @@ void vb_control_proved(struct control *control, int rank); /* see vb_group_prove
 #define CONTROL_RANKS_TEXT 96
 void vb_control_view_text(struct control *control, char left[CONTROL_RANKS_TEXT],
                           char gone[CONTROL_RANKS_TEXT]);
+
+/* ---- the door of groups that agree (callers.c) -----------------------------------------------
+ */
+
+/* See the functions of the same names in net/group/group_door.h. root: the address of rank 0. */
+vb_status vb_control_let_in(struct control *control, const void *job, size_t len_bytes, int most,
+                            const char *root);
+int vb_control_callers(const struct control *control);
+vb_status vb_control_invite(struct control *control, const struct vb_invitation *inv);
+vb_status vb_control_turn_away(struct control *control, const char *why);
+void vb_control_doors(struct control *control, const char *root, char out[VB_DOORS_TEXT]);
+
+/* The first returns a copy of the socket at which callers come, or -1. From the second on, callers
+ * may come to this socket, too; it is taken over. */
+int vb_control_door_fd(struct control *control);
+vb_status vb_control_add_door(struct control *control, int listen_fd);
 
 /* ---- elastic groups (membership.c, join.c) --------------------------------------------------- */
 

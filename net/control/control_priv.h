@@ -218,8 +218,12 @@ struct pending {
     struct handshake hs;
 };
 
-/* A listener, and the places for its callers. */
-enum { DOOR_TCP, DOOR_UNIX, DOORS };
+/* Groups that agree: callers that have proved the secret and want to join (callers.c). */
+struct callers;
+
+/* A listener, and the places for its callers. The last one is that of an earlier group of this
+ * process, whose address others know: only those who want to join come there. */
+enum { DOOR_TCP, DOOR_UNIX, DOOR_EARLIER, DOORS };
 struct door {
     int listen_fd; /* -1: none */
     struct pending *places;
@@ -250,6 +254,8 @@ struct control {
     struct records records;
     struct clocks clocks;
     struct agreement *agreement; /* NULL: the group does not agree */
+    struct callers *callers;     /* NULL: nobody is let in yet */
+    _Atomic int n_callers;       /* number of those that wait to be invited */
     struct door doors[DOORS];
     struct refusals refusals;
     bool said_shut; /* the log says that no connection can be accepted */
@@ -364,8 +370,20 @@ void vb_agree_dropped(struct control *c, int rank);       /* a rank has dropped 
 void vb_agree_process_ended(struct control *c, int rank); /* its pidfd has news */
 void vb_agree_leave(struct control *c);                   /* called before this rank says goodbye */
 bool vb_agree_is_out(const struct control *c, int rank);  /* of the view */
+int vb_agree_lead(const struct control *c); /* the lowest member that is not taken for gone */
+int vb_agree_members(const struct control *c);
+bool vb_agree_is_member(const struct control *c, int rank);
 bool vb_agree_frame(struct control *c, int rank);
 uint64_t vb_agree_work(struct control *c, uint64_t now); /* returns when it must be called again */
+
+/* callers.c: under the lock. */
+enum wire_verdict vb_callers_judge(const struct control *c);
+bool vb_callers_take(struct control *c, int fd, const struct auth_session *session);
+void vb_callers_serve(struct control *c, int place);
+uint64_t vb_callers_work(struct control *c, uint64_t now); /* returns when it is due again */
+bool vb_callers_have_output(const struct control *c);
+void vb_callers_free(struct control *c);
+bool vb_control_poll_caller(struct control *c, int place, int fd, bool first, bool writes);
 
 /* control_clock.c */
 bool vb_clock_frame(struct control *c, int rank);

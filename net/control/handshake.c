@@ -56,9 +56,19 @@ static vb_status check_answer(int fd, const struct wire_call *call,
         say_bad_secret(fd, deadline);
         return refused_for(fd, WIRE_BAD_SECRET);
     }
-    if (answer.rank != call->to || answer.epoch != call->epoch)
+    if ((answer.rank != call->to && call->to != WIRE_NO_RANK) || answer.epoch != call->epoch)
         return refused(fd, vb_wire_verdict_str(WIRE_BAD_RANK));
     return VB_OK;
+}
+
+/* A joiner may not know which rank it calls. */
+#define NAME_TEXT 24
+static void called(const struct wire_call *call, char name[NAME_TEXT])
+{
+    if (call->to == WIRE_NO_RANK)
+        snprintf(name, NAME_TEXT, "the job");
+    else
+        snprintf(name, NAME_TEXT, "rank %u", call->to);
 }
 
 /* The kernel accepts connections for a process that does not run. Says so from time to time. */
@@ -67,13 +77,15 @@ static vb_status read_answer(int fd, const struct wire_call *call, const char *p
 {
     uint64_t since = vb_clock_ns(), pause = PATIENT_NS, say = since + pause;
     struct pollfd wait = {.fd = fd, .events = POLLIN};
+    char name[NAME_TEXT];
 
     while (say < deadline && poll(&wait, 1, vb_sock_ms_left(say, 60000)) <= 0) {
         if (vb_clock_ns() < say)
             continue;
-        VB_LOG_WARN("rank %u at %s has accepted the connection but not answered for %.0f s: see "
+        called(call, name);
+        VB_LOG_WARN("%s at %s has accepted the connection but not answered for %.0f s: see "
                     "whether its process is stopped or its host is overloaded",
-                    call->to, peer, (double)(vb_clock_ns() - since) / 1e9);
+                    name, peer, (double)(vb_clock_ns() - since) / 1e9);
         pause *= 2;
         say += pause;
     }
@@ -97,7 +109,7 @@ vb_status vb_handshake_call(int fd, const struct wire_call *call,
                             unsigned char session_p[AUTH_KEY_BYTES])
 {
     unsigned char call_bytes[WIRE_CALL_BYTES], answer_bytes[WIRE_ANSWER_BYTES], proof[WIRE_PROOF];
-    char peer[SOCK_TEXT];
+    char peer[SOCK_TEXT], name[NAME_TEXT];
     vb_status st;
 
     vb_sock_peer_text(fd, peer); /* asked first, because a broken connection has no peer address */
@@ -122,8 +134,8 @@ vb_status vb_handshake_call(int fd, const struct wire_call *call,
 err_peer:
     if (st == VB_ERR_PEER)
         return st;
-    return vb_err(st, "the handshake with rank %u at %s failed: %s", call->to, peer,
-                  vb_status_str(st));
+    called(call, name);
+    return vb_err(st, "the handshake with %s at %s failed: %s", name, peer, vb_status_str(st));
 }
 
 void vb_handshake_init(struct handshake *hs, uint32_t rank, uint32_t epoch)
@@ -147,7 +159,7 @@ static enum wire_verdict judge_call(struct handshake *hs, handshake_judge_fn jud
 
     if (hs->call.version != WIRE_VERSION)
         return WIRE_BAD_VERSION;
-    if (hs->call.to != hs->rank)
+    if (hs->call.to != hs->rank && (hs->call.kind != WIRE_JOIN || hs->call.to != WIRE_NO_RANK))
         return WIRE_BAD_RANK;
     verdict = judge(arg, &hs->call, key, &hs->epoch);
     return verdict == WIRE_WELCOME && hs->call.epoch != hs->epoch ? WIRE_BAD_EPOCH : verdict;

@@ -279,6 +279,8 @@ static bool any_ending(const struct control *c)
 
 enum wire_verdict vb_membership_judge_join(struct control *c)
 {
+    if (c->opts.agrees)
+        return vb_callers_judge(c);
     if (!c->opts.elastic || c->opts.rank != 0 || c->stopping)
         return WIRE_CLOSED;
     if (!c->open || c->joining >= 0) /* ranks join one at a time, after the start of the job */

@@ -148,6 +148,15 @@ vb_status vb_sock_local(int fd, struct sock_addr *addr_p)
     return VB_OK;
 }
 
+vb_status vb_sock_peer(int fd, struct sock_addr *addr_p)
+{
+    memset(addr_p, 0, sizeof(*addr_p));
+    addr_p->len = sizeof(addr_p->sa);
+    if (getpeername(fd, (struct sockaddr *)&addr_p->sa, &addr_p->len) != 0)
+        return vb_err_sys("getpeername");
+    return VB_OK;
+}
+
 void vb_sock_peer_text(int fd, char out[SOCK_TEXT])
 {
     struct sock_addr addr = {.len = sizeof(addr.sa)};
@@ -372,6 +381,11 @@ vb_status vb_sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd
     (void)vb_err_sys("connect %s", text);
     fix_connect(errno, to);
     return st == VB_AGAIN ? VB_ERR_TIMEOUT : st;
+}
+
+vb_status vb_sock_connect_once(const struct sock_addr *to, uint64_t deadline, int *fd_p)
+{
+    return connect_once((const struct sockaddr *)&to->sa, to->len, deadline, fd_p);
 }
 
 vb_status vb_sock_connect_unix(const char *name, uint64_t deadline, int *fd_p)

@@ -38,6 +38,8 @@ vb_status vb_sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 
 /* Tries again while nobody listens there yet. */
 vb_status vb_sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p);
+/* Tries once, and logs nothing: errno says why it failed. */
+vb_status vb_sock_connect_once(const struct sock_addr *to, uint64_t deadline, int *fd_p);
 
 /* Connect to an abstract unix socket, once or until the deadline. Both return VB_AGAIN if nobody
  * listens, and log no failure. */
@@ -54,6 +56,7 @@ void vb_sock_silent_ms(int fd, int silent_ms);
 uint64_t vb_sock_round_trip_ns(int fd);
 
 vb_status vb_sock_local(int fd, struct sock_addr *addr_p);
+vb_status vb_sock_peer(int fd, struct sock_addr *addr_p);
 void vb_sock_peer_text(int fd, char out[SOCK_TEXT]);
 
 /* Closes a descriptor unless it is -1, and sets it to -1. */

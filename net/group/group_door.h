@@ -45,6 +45,10 @@ vb_status vb_group_turn_away(struct vb_group *group, const char *why);
 #define VB_DOORS_TEXT 1024
 void vb_group_doors(struct vb_group *group, char out[VB_DOORS_TEXT]);
 
+/* The new group `group` also listens where `from` did, which stays open until its close: others
+ * know this address. Every old member calls this once the new group is formed. */
+vb_status vb_group_inherit_door(struct vb_group *group, struct vb_group *from);
+
 /* ---- the caller ------------------------------------------------------------------------------ */
 
 /* A connection to a job that this process wants to join. */
@@ -55,8 +59,12 @@ struct vb_caller;
  * timeout_ms and patience of opts, which must stay until the caller is closed. */
 vb_status vb_group_call(const struct vb_group_opts *opts, struct vb_caller **caller_p);
 
+/* The address of the member that has answered, as "HOST:PORT". */
+vb_status vb_caller_root(const struct vb_caller *caller, char root[VB_ROOT_TEXT]);
+
 /* The job has slots for joiners, so it is asynchronous: this caller has one of them, which it keeps
- * for some seconds. vb_group_join_called() then does the rest. */
+ * for some seconds. vb_group_join_called() then does the rest, as vb_group_join() does. Its root is
+ * that of vb_caller_root(), and stays until the group is closed. */
 bool vb_caller_has_slot(const struct vb_caller *caller);
 vb_status vb_group_join_called(const struct vb_group_opts *opts, struct vb_caller *caller,
                                struct vb_group **group_p);

@@ -9,8 +9,9 @@
  * The member does its part when it makes progress. It waits only for the few round trips of an RDMA
  * connection. Messages from other ranks are queued meanwhile.
  */
-#include "net/group/group_priv.h"
+#include "net/control/call.h"
 #include "net/control/root_resolve.h"
+#include "net/group/group_priv.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -263,39 +264,18 @@ static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct w
     return st;
 }
 
-vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **group_p)
+static vb_status join_with_slot(const struct vb_group_opts *opts, const struct wire_slot *slot,
+                                const struct sock_addr *root, int fd,
+                                const struct auth_session *session, uint64_t deadline,
+                                struct vb_group **group_p)
 {
-    double patience = opts->patience > 0 ? opts->patience : 1;
-    struct auth_session session;
     struct vb_group *g = NULL;
-    struct wire_slot slot;
-    struct sock_addr root;
-    uint64_t deadline;
-    vb_status st;
-    int fd;
+    vb_status st = alloc_for_slot(opts, slot, &g);
 
-    if (opts->root == NULL || opts->secret == NULL || opts->timeout_ms <= 0 ||
-        opts->timeout_ms * patience > INT_MAX)
-        return vb_err(
-            VB_ERR_USAGE,
-            "joining a group needs the address of rank 0 (root), the secret and a timeout "
-            "(VB_GROUP_OPTS_DEFAULT has one)");
-    deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
-    st = vb_group_check_times(opts);
     if (st == VB_OK)
-        st = vb_auth_init();
-    if (st == VB_OK)
-        st = vb_root_resolve(opts->root, &root);
-    if (st == VB_OK)
-        st = vb_control_ask_slot(&root, opts->secret, deadline, &slot, &fd, &session);
-    if (st != VB_OK)
-        return st;
-    st = alloc_for_slot(opts, &slot, &g);
-    if (st == VB_OK)
-        st = connect_to_group(g, &root, fd, &session, deadline);
+        st = connect_to_group(g, root, fd, session, deadline);
     else
         close(fd);
-    explicit_bzero(&session, sizeof(session));
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
             vb_group_abort(g, "this rank could not join the group");
@@ -304,4 +284,59 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     }
     *group_p = g;
     return VB_OK;
+}
+
+static vb_status check_join(const struct vb_group_opts *opts, uint64_t *deadline_p)
+{
+    double patience = opts->patience > 0 ? opts->patience : 1;
+
+    if (opts->root == NULL || opts->secret == NULL || opts->timeout_ms <= 0 ||
+        opts->timeout_ms * patience > INT_MAX)
+        return vb_err(
+            VB_ERR_USAGE,
+            "joining a group needs the address of rank 0 (root), the secret and a timeout "
+            "(VB_GROUP_OPTS_DEFAULT has one)");
+    *deadline_p = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
+    return vb_group_check_times(opts);
+}
+
+vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **group_p)
+{
+    struct auth_session session;
+    struct wire_slot slot;
+    struct sock_addr root;
+    uint64_t deadline;
+    vb_status st = check_join(opts, &deadline);
+    int fd;
+
+    if (st == VB_OK)
+        st = vb_auth_init();
+    if (st == VB_OK)
+        st = vb_root_resolve(opts->root, &root);
+    if (st == VB_OK)
+        st = vb_control_ask_slot(&root, opts->secret, deadline, &slot, &fd, &session);
+    if (st != VB_OK)
+        return st;
+    st = join_with_slot(opts, &slot, &root, fd, &session, deadline, group_p);
+    explicit_bzero(&session, sizeof(session));
+    return st;
+}
+
+vb_status vb_group_join_called(const struct vb_group_opts *opts, struct vb_caller *caller,
+                               struct vb_group **group_p)
+{
+    struct sock_addr root;
+    uint64_t deadline;
+    int fd = caller->fd;
+    vb_status st = check_join(opts, &deadline);
+
+    if (st != VB_OK)
+        return st;
+    if (!caller->has_slot || fd < 0)
+        return vb_err(VB_ERR_USAGE, "this caller has no slot in the group");
+    st = vb_sock_peer(fd, &root); /* of rank 0, which has answered */
+    if (st != VB_OK)
+        return st;
+    caller->fd = -1;
+    return join_with_slot(opts, &caller->slot, &root, fd, &caller->session, deadline, group_p);
 }

@@ -106,9 +106,10 @@ const char *vb_wire_verdict_str(uint32_t verdict)
         [WIRE_BAD_WORLD] = "the two ranks were started with different numbers of ranks",
         [WIRE_BAD_EPOCH] =
             "the epoch of the caller is out of date: that rank is no longer a member",
-        [WIRE_CLOSED] =
-            "no rank can join this job after its start, or a joiner must call rank 0 instead",
-        [WIRE_FULL] = "no slot is free",
+        [WIRE_CLOSED] = "no rank can join this job after its start (--elastic off, or it is "
+                        "ending), or a joiner "
+                        "must call rank 0 instead",
+        [WIRE_FULL] = "no slot is free: the job has as many ranks as it can have",
         [WIRE_BUSY] = "another rank is joining",
     };
 
@@ -146,6 +147,10 @@ static const struct {
     [WIRE_TIME_ASK] = {WIRE_TIME_ASK_BYTES, WIRE_TIME_ASK_BYTES},
     [WIRE_TIME] = {WIRE_TIME_BYTES, WIRE_TIME_BYTES},
     [WIRE_VIEW] = {WIRE_VIEW_BYTES, WIRE_VIEW_BYTES},
+    [WIRE_DOORS] = {4, WIRE_DOORS_BYTES_MAX},
+    [WIRE_JOB] = {1, WIRE_JOB_BYTES_MAX},
+    [WIRE_INVITE] = {WIRE_INVITE_BYTES, WIRE_INVITE_BYTES},
+    [WIRE_AWAY] = {0, WIRE_AWAY_BYTES_MAX},
 };
 
 bool vb_wire_length_varies(uint16_t type)

@@ -9,7 +9,7 @@
 #include "net/net.h"
 
 #define WIRE_MAGIC 0x4e425256u /* "VRBN" */
-#define WIRE_VERSION 6 /* also covers the notes of engine/, which have no version of their own */
+#define WIRE_VERSION 7 /* also covers the notes of engine/, which have no version of their own */
 
 #define WIRE_NONCE 32
 #define WIRE_PROOF 32
@@ -17,10 +17,12 @@
 enum wire_kind {
     WIRE_CONTROL = 1,
     WIRE_DATA = 2,
-    WIRE_JOIN = 3, /* a joiner asks rank 0 for a slot: it has no rank, world or epoch yet */
+    /* A joiner asks for a slot (rank 0), or how it can come to a group that agrees (any member). It
+     * has no rank, world or epoch yet, and may not know which rank it calls. */
+    WIRE_JOIN = 3,
 };
 
-#define WIRE_NO_RANK UINT32_MAX /* the rank of a joiner before it has a slot */
+#define WIRE_NO_RANK UINT32_MAX /* of a joiner before it has a slot, or of whom it calls */
 
 /* ---- the handshake: call, answer, proof, verdict --------------------------------------------- */
 
@@ -106,7 +108,14 @@ enum wire_type {
     WIRE_TIME = 22,     /* the answer: the time of rank 0 again, and two times of the sender */
 
     WIRE_VIEW = 23, /* groups that agree: a message of net/view */
-    WIRE_LAST = WIRE_VIEW,
+
+    /* Groups that agree, only between a caller and a member (wire_door.h): */
+    WIRE_DOORS = 24,  /* member -> caller: the members; whether the caller can wait here */
+    WIRE_JOB = 25,    /* lead -> caller: the text of the job */
+    WIRE_READY = 26,  /* caller -> lead: it can be invited from now on */
+    WIRE_INVITE = 27, /* lead -> caller: where the new group meets, and the caller's rank in it */
+    WIRE_AWAY = 28,   /* lead -> caller: why the caller cannot join, as text */
+    WIRE_LAST = WIRE_AWAY,
 };
 
 #define WIRE_BEAT_BYTES 24
@@ -123,6 +132,10 @@ enum wire_type {
 #define WIRE_TIME_ASK_BYTES 8
 #define WIRE_TIME_BYTES 24
 #define WIRE_VIEW_BYTES 584
+#define WIRE_DOORS_BYTES_MAX 1027
+#define WIRE_JOB_BYTES_MAX 131072
+#define WIRE_INVITE_BYTES 296
+#define WIRE_AWAY_BYTES_MAX 512
 
 void vb_wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
 
