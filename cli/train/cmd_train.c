@@ -633,6 +633,16 @@ static int parse_joined(const struct cli_command *command, const struct joining 
     return rc;
 }
 
+/* The ranks of a synchronous job have the same options for their group. */
+static void take_group_opts(const struct train_asked *a, struct vb_group_opts *group)
+{
+    const unsigned char *secret = group->secret;
+
+    cli_job_group(&a->job, group);
+    group->secret = secret;
+    group->root = a->args.join;
+}
+
 static int join(const struct cli_command *command, struct train_asked *a)
 {
     struct vb_train_opts o = {0};
@@ -648,6 +658,8 @@ static int join(const struct cli_command *command, struct train_asked *a)
     rc = open_join(command, a->args.join, &a->job, &o.group, &j);
     if (rc < 0)
         rc = parse_joined(command, &j, a, &data, &o.model);
+    if (rc < 0 && j.caller != NULL)
+        take_group_opts(a, &o.group);
     if (rc < 0) {
         o.group.rank = 0;
         o.group.world = j.joined != NULL ? vb_joined_world(j.joined) : 2; /* the job says more */

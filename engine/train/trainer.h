@@ -362,6 +362,7 @@ struct vb_trainer_joiner {
     int n_keepers;
     unsigned char job_token[VB_JOB_TOKEN];
     struct vb_caller *caller; /* synchronous jobs: the connection to the job; NULL otherwise */
+    const char *cpu;          /* synchronous jobs: vb_train_cpu_kind() of the job */
 };
 
 #define VB_RECOVERY_LOST 16
