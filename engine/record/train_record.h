@@ -63,7 +63,7 @@ struct vb_trainer_record {
     struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
     int n_events, lost_events;
     struct vb_train_heir heir; /* guarded by lock */
-    uint64_t eval_step;  /* the recorder's thread: evaluations up to here are written; 0: none */
+    uint64_t eval_step; /* the recorder's thread: evaluations up to here are written; 0: none */
     bool *gone; /* (VB_WORLD_MAX, by id) the recorder's thread knows that the rank is lost */
     unsigned char *near; /* (the same) whether the rank is on this machine, in this network */
     uint64_t told_lost;  /* rows that the result of this rank tells as lost */

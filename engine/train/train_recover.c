@@ -280,7 +280,12 @@ static vb_status agree_where(struct vb_trainer *t, struct vb_agreed *agreed)
         if (st != VB_OK && st != VB_ERR_PEER)
             return st;
     } while (st == VB_ERR_PEER || t->form.switched);
-    return vb_train_form_is_sure(t, agreed) ? VB_OK : vb_train_form_confirm(t);
+    if (vb_train_form_is_sure(t, agreed))
+        return VB_OK;
+    vb_train_recover_end(t);
+    st = vb_train_form_confirm(t);
+    vb_train_recover_begin(t);
+    return st;
 }
 
 vb_status vb_train_recover(struct vb_trainer *t, vb_status st)

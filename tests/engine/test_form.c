@@ -24,10 +24,10 @@ struct told {
 
 struct plan {
     const char *model, *data, *rule;
-    unsigned dies;  /* bit r: rank r */
-    int64_t after;  /* a group is formed after this step; 0: none */
-    bool often;     /* and again and again */
-    int delay_us;   /* a rank that dies does so this long after it was asked whether to form */
+    unsigned dies; /* bit r: rank r */
+    int64_t after; /* a group is formed after this step; 0: none */
+    bool often;    /* and again and again */
+    int delay_us;  /* a rank that dies does so this long after it was asked whether to form */
 };
 
 static struct told *told;
@@ -176,6 +176,8 @@ static void ranks_die_meanwhile(void **state)
             plan.often = i % 2 != 0;
             plan.dies = dead[d];
             plan.delay_us = delays[i];
+            fprintf(stderr, "dies %u after %d us, %s, often %d, way %zu\n", plan.dies,
+                    plan.delay_us, plan.model, plan.often, (d + i) % 2);
             t = run(&plan, ways[(d + i) % 2]);
             for (r = n = 0; r < 3; r++)
                 n += plan.dies >> r & 1 && !told[r].ended;
