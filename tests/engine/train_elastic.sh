@@ -77,7 +77,7 @@ run "${model[@]}" --steps "$steps" --ranks 3 --inject kill:2@5 --elastic off --j
 [ ! -s "$dir/out" ] || fail "--elastic off: there is a result"
 
 # a rank that gives up ends the job
-run mlp --data synth:600 --batch 8 --ranks 3 --steps 200 --lr 1000 --json
+run mlp --data synth:1000 --ranks 3 --steps 100 --lr 1000 --clip 0 --schedule constant --warmup 0 --json
 [ "$code" = 1 ] || fail "a loss that is not finite: exit $code: $err"
 [[ $err == *"finite"* ]] || fail "a loss that is not finite: $err"
 exit "$bad"
