@@ -74,7 +74,8 @@ part() {
     start "$port" --transport tcp "$@"
     for rank in 2 3; do
         wait "${pids[$rank]}"
-        [ $? = 1 ] || fail "$*: rank $rank did not end by itself: $(cat "$dir/err$rank")"
+        code=$?
+        [ $code = 1 ] || fail "$*: rank $rank did not end by itself, exit $code: $(cat "$dir/err$rank")"
         # the other one of this host may have ended by then
         grep -qE 'this rank cannot go on: of 4 ranks only [-23, ]+ can be reached from here' "$dir/err$rank" ||
             fail "$*: rank $rank says: $(cat "$dir/err$rank")"
