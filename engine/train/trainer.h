@@ -169,8 +169,9 @@ struct vb_trainer_ops {
     /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
      * After hold(cp), with what save() has filled in, it borrows them until hold(NULL), and steps
      * do not change what is written; hold() is NULL, or returns false, if that is not possible.
-     * restore() checks the arrays of a checkpoint and copies them into the model. After it, settle()
-     * says that their step is another one than the checkpoint's; NULL: that does not matter. */
+     * restore() checks the arrays of a checkpoint and copies them into the model. After it,
+     * settle() says that their step is another one than the checkpoint's; NULL: that does not
+     * matter. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
     bool (*hold)(struct vb_trainer *t, struct vb_checkpoint *cp);
     vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
@@ -343,7 +344,8 @@ struct vb_trainer_joiner {
 
 /* A rank that was lost. */
 struct vb_lost_rank {
-    int rank; /* of the start */
+    int rank;     /* of the start */
+    bool removed; /* the user wanted it to leave */
     char host[64];
     char why[160];
 };
@@ -374,6 +376,13 @@ struct vb_trainer_recoveries {
     int64_t done;             /* the last step after which everything was done that is done once */
     uint64_t mark_ns;         /* the time before this moment belongs to phases of the last one */
     char why[256];            /* the error that is not logged */
+};
+
+/* What the lead does for the user of a running job. */
+struct vb_trainer_ask {
+    struct vb_train_ask what;
+    bool begun;   /* the checkpoint is being written; the rank was told to leave */
+    int64_t step; /* of the checkpoint */
 };
 
 struct vb_trainer {
@@ -439,6 +448,11 @@ struct vb_trainer {
     struct vb_trainer_ledger ledger;
     struct vb_trainer_trace trace;
     struct vb_trainer_recoveries recoveries;
+    /* What the user wants (run_ask.c). removed: ranks of the start that have said that they leave;
+     * the handler of notes writes it. */
+    _Atomic bool removed[VB_WORLD_MAX];
+    bool leaves; /* this rank does */
+    struct vb_trainer_ask ask;
     int stopped; /* the signal that ended the run early; 0: none */
 };
 
