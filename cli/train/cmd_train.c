@@ -256,6 +256,12 @@ static void tell_test(const struct reporter *r)
         fprintf(stderr, "data: no test data given: the model is tested on the training samples\n");
 }
 
+static void open_ctl(struct reporter *r)
+{
+    if (r->run != NULL && atomic_load(&r->ctl) == NULL)
+        atomic_store(&r->ctl, cli_train_ctl_open(r->run->dir, r->o->mode == VB_MODE_ASYNC));
+}
+
 /* Says what was chosen, when nothing can be refused any more. A program that reads --json is not
  * told. */
 static void tell_begun(void *arg)
@@ -295,12 +301,6 @@ static void answer(void *arg, bool done, const char *text)
     struct reporter *r = arg;
 
     cli_train_ctl_answer(atomic_load(&r->ctl), done, text);
-}
-
-static void open_ctl(struct reporter *r)
-{
-    if (r->run != NULL && atomic_load(&r->ctl) == NULL)
-        atomic_store(&r->ctl, cli_train_ctl_open(r->run->dir, r->o->mode == VB_MODE_ASYNC));
 }
 
 static void tell_opened(void *arg)
