@@ -46,6 +46,7 @@ static void update(struct ps_server *s, const float *grads, float scale)
                             .params_out = s->params,
                             .state_out = s->state};
 
+    vb_ps_snap_touch_all(s);
     if (s->mapped)
         update_mapped(s, grads, u);
     else
@@ -75,6 +76,7 @@ static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const fl
 {
     if (s->sparse == NULL) /* with very few parameters, the shard of a server may be empty */
         return VB_OK;
+    vb_ps_snap_touch(s, keys, n);
     if (!s->mapped)
         return vb_k_sparse_update(s->sparse, keys, values, n, scale, rate_now(s), NULL);
     vb_k_shared_update_keys(&s->job->rule, s->params, s->state, keys, values, n, scale,
@@ -167,25 +169,4 @@ vb_status vb_ps_apply_round(struct ps_server *s)
     }
     s->stats.samples += samples;
     return st;
-}
-
-void vb_ps_snapshot(struct ps_server *s, bool with_state)
-{
-    char *base = vb_window_ptr(s->shards);
-    size_t n = s->lay.n[s->k];
-
-    if (s->sparse != NULL && with_state)
-        vb_k_sparse_settle(s->sparse);
-    if (s->sparse != NULL)
-        vb_k_sparse_read(s->sparse, 0, n, (float *)(void *)(base + s->lay.snap[s->k]));
-    else if (s->job->hogwild)
-        vb_k_shared_read(s->params, n, (float *)(void *)(base + s->lay.snap[s->k]));
-    else
-        memcpy(base + s->lay.snap[s->k], s->params, n * sizeof(float));
-    if (with_state && s->job->hogwild)
-        vb_k_shared_read(s->state, n * (size_t)s->job->words,
-                         (float *)(void *)(base + s->lay.snap_state[s->k]));
-    else if (with_state && s->job->words > 0)
-        memcpy(base + s->lay.snap_state[s->k], s->state, n * (size_t)s->job->words * 4);
-    atomic_store(&s->head->snapped, atomic_load(&s->head->version));
 }

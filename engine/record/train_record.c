@@ -311,8 +311,9 @@ void vb_train_record_step(struct vb_trainer *t)
 
     if (!is_kept(t))
         return;
-    /* the share of a step before the members changed is not known any more */
-    row = make_row(t, (uint64_t)t->step, t->batch != NULL ? t->batch->n_share : 0);
+    if (t->batch != NULL) /* after a recovery, the batch of the step before is gone */
+        r->samples = t->batch->n_share;
+    row = make_row(t, (uint64_t)t->step, r->samples);
     if (r->waits_ns != NULL)
         row.waited_for = vb_group_wait_longest(t->place.group, r->waits_ns, &waited_ns);
     row.waited_s = (float)((double)waited_ns / 1e9);

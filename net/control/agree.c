@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups that agree (docs/elastic.md): the machine of net/view is told which ranks are gone and
+ * Groups that agree (docs/views.md): the machine of net/view is told which ranks are gone and
  * gets their messages, and what it puts out is sent. All of this happens under the lock of the
  * control plane, most of it on its thread.
  *

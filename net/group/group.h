@@ -280,7 +280,7 @@ int vb_group_view_rank(const struct vb_group *group);
 int vb_group_view_member(const struct vb_group *group, int i);
 
 /* In a group that agrees, the ranks decide by themselves which of them are the members of the next
- * view (docs/elastic.md), and no step is applied that another view could miss. All ranks begin with
+ * view (docs/views.md), and no step is applied that another view could miss. All ranks begin with
  * the number of steps that vb_group_begin_at() was told. */
 struct vb_agreed {
     uint32_t number;    /* of the view, for vb_group_regroup() */

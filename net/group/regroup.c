@@ -129,8 +129,15 @@ int vb_group_missing(struct vb_group *g)
     return rank;
 }
 
+/* Ranks that agree go on, so this is no error yet; and the progress thread may be the one that
+ * notices it. */
 vb_status vb_group_say_gone(struct vb_group *g, int rank, const char *what)
 {
+    if (g->opts.agrees) {
+        VB_LOG_INFO("%s failed, because rank %d (%s) is gone: %s", what, rank,
+                    vb_group_host(g, rank), vb_group_gone_why(g, rank));
+        return VB_ERR_PEER;
+    }
     return vb_err(VB_ERR_PEER, "%s failed, because rank %d (%s) is gone: %s", what, rank,
                   vb_group_host(g, rank), vb_group_gone_why(g, rank));
 }
