@@ -10,10 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define ANSWER 8192
+#define ANSWER_S 700 /* longer than the job takes to answer, train/train_ctl.c */
 
 struct ctl_args {
     bool json;
@@ -29,6 +31,7 @@ static const char *const commands[] = {"checkpoint", "stop", "remove", "add"};
 static int call(const char *run)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct timeval wait = {.tv_sec = ANSWER_S};
     int dir = open(run, O_PATH | O_DIRECTORY | O_CLOEXEC), fd, err;
 
     if (dir < 0) {
@@ -39,7 +42,7 @@ static int call(const char *run)
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     err = fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ? errno : 0;
     close(dir);
-    if (err == 0)
+    if (err == 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) == 0)
         return fd;
     if (fd >= 0)
         close(fd);

@@ -19,11 +19,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LINE 64
 #define LINE_MS 2000
 #define RATE_MS 1000 /* steps are counted for so long, before and after */
+#define ANSWER_S 600 /* a step, and a checkpoint on the disk */
 #define TEXT 4200
 
 struct train_ctl {
@@ -103,18 +105,24 @@ static double rate(struct train_ctl *c)
                                     : (double)made / ((double)(vb_clock_ns() - begin_ns) / 1e9);
 }
 
-/* Hands it to the training thread. Returns false if the run ends before it answers. */
+/* Hands it to the training thread. Returns false if the run ends before it answers, or if a step
+ * takes too long. */
 static bool hand_over(struct train_ctl *c, struct vb_train_ask ask)
 {
+    struct timespec until;
     bool answered;
 
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ANSWER_S;
     pthread_mutex_lock(&c->lock);
     c->wanted = ask;
     c->answered = false;
     atomic_store(&c->asks, true);
-    while (!c->answered && !c->ending)
-        pthread_cond_wait(&c->changed, &c->lock);
+    while (!c->answered && !c->ending &&
+           pthread_cond_timedwait(&c->changed, &c->lock, &until) != ETIMEDOUT)
+        ;
     answered = c->answered;
+    atomic_store(&c->asks, false);
     pthread_mutex_unlock(&c->lock);
     return answered;
 }
@@ -160,7 +168,7 @@ static void serve_line(struct train_ctl *c, int fd, const char *line)
     } else {
         rates[0] = rate(c);
         if (!hand_over(c, ask)) {
-            reply(fd, false, "the run has ended before", rates);
+            reply(fd, false, "the run has ended, or has made no step for too long", rates);
             return;
         }
         rates[1] = c->done ? rate(c) : (double)NAN;
