@@ -191,8 +191,8 @@ void vb_group_unfollow(struct vb_group *g, struct group_follower *follower, bool
 {
     struct group_follower **at = &g->followers;
 
-    if (works && !g->leaves && g->opts.elastic && follower->arg != NULL && vb_group_status(g) == VB_OK &&
-        vb_group_missing(g) == VB_NO_PLACE)
+    if (works && !g->leaves && g->opts.elastic && follower->arg != NULL &&
+        vb_group_status(g) == VB_OK && vb_group_missing(g) == VB_NO_PLACE)
         (void)vb_group_barrier(g);
     group_lock(g);
     while (*at != NULL && *at != follower)
