@@ -142,8 +142,10 @@ static void note_why(struct vb_trainer *t, struct vb_recovery *r)
     for (i = 0; i < r->n && i < VB_RECOVERY_LOST; i++) {
         if (r->lost[i].why[0] != '\0')
             continue;
+        r->lost[i].removed = t->removed[r->lost[i].rank];
         snprintf(r->lost[i].why, sizeof(r->lost[i].why), "%s",
-                 vb_group_gone_why(group, r->lost[i].rank));
+                 r->lost[i].removed ? "the user has removed it"
+                                    : vb_group_gone_why(group, r->lost[i].rank));
         ns = vb_group_last_sign(group, r->lost[i].rank);
         if (ns > 0 && ns < r->begin_ns) {
             r->detect_s += (double)(r->begin_ns - ns) / 1e9;
