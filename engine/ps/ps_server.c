@@ -203,8 +203,7 @@ static bool something_to_do(void *arg)
 {
     const struct ps_server *s = arg;
 
-    return s->queue.end != s->queue.first ||
-           vb_clock_ns() >= s->stats.mark_ns + WAIT_NS;
+    return s->queue.end != s->queue.first || vb_clock_ns() >= s->stats.mark_ns + WAIT_NS;
 }
 
 static vb_status handle(struct ps_server *s, struct ps_arrival a)
