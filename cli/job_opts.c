@@ -119,12 +119,19 @@ static int64_t to_start(const struct cli_job *job)
     return (job->ranks > 0 ? job->ranks : 1) + job->extra;
 }
 
+/* Returns whether others may join the job, so that the user may choose its secret although a
+ * supervisor starts the ranks. */
+static bool takes_joiners(const struct cli_job *job)
+{
+    return job->outlive || (job->elastic && (job->ranks > 1 || job->hosts != NULL));
+}
+
 /* Returns a message if options contradict each other or if an option needs another one; otherwise
  * NULL. */
 static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
 {
     bool by_hand =
-        job->has_rank || job->root != NULL || (job->secret_file != NULL && !job->outlive);
+        job->has_rank || job->root != NULL || (job->secret_file != NULL && !takes_joiners(job));
 
     if (launch->supervised)
         return NULL;
@@ -152,7 +159,7 @@ static const char *hosts_contradiction(const struct cli_job *job)
 {
     if (job->ranks > 1)
         return "--hosts decides the number of ranks: a:2 is two ranks on host a; leave --ranks out";
-    if (job->has_rank || job->world > 0 || (job->secret_file != NULL && !job->outlive))
+    if (job->has_rank || job->world > 0 || (job->secret_file != NULL && !takes_joiners(job)))
         return "--hosts starts all ranks; --rank, --world and --secret-file are for ranks that are "
                "started by hand";
     if (job->root != NULL && (strrchr(job->root, ':') == NULL || strlen(job->root) >= VB_ROOT_TEXT))
@@ -340,7 +347,7 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
         .vital_end = job->vital_end,
         .workers = job->workers,
         .elastic = job->elastic,
-        .secret = job->outlive && job->secret_file != NULL ? group->secret : NULL,
+        .secret = takes_joiners(job) && job->secret_file != NULL ? group->secret : NULL,
     };
     vb_status st;
 

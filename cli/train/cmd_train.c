@@ -161,6 +161,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->seed = (uint64_t)a->seed;
     o->plan = a->plan;
     o->fast_math = a->fast_math;
+    o->mixed_cpus = a->mixed_cpus;
     o->elastic = o->mode == VB_MODE_SYNC && a->elastic != ELASTIC_OFF;
     o->dry_run = a->dry_run;
     o->eval_every = a->eval_every;
@@ -238,10 +239,15 @@ static void keep_chosen(void *arg, const struct vb_chosen *chosen)
     r->chosen = *chosen;
 }
 
+static bool joins(const struct vb_train_opts *o)
+{
+    return o->join.joined != NULL || o->join.caller != NULL;
+}
+
 /* Returns whether this is rank 0 of the job. */
 static bool leads(const struct vb_train_opts *o)
 {
-    return o->group.rank == 0 && o->join.joined == NULL;
+    return o->group.rank == 0 && !joins(o);
 }
 
 /* Says what the model is tested on, if the user gave no test data and the data has none. */
@@ -323,6 +329,28 @@ static void tell_led(void *arg, enum vb_led led)
         open_ctl(r);
 }
 
+/* A joiner of a synchronous job has its number, by which its files are called. */
+static void tell_numbered(void *arg, int number)
+{
+    const struct reporter *r = arg;
+
+    vb_log_set_rank(number);
+    if (r->run != NULL)
+        cli_train_run_log(r->run->dir, number, true);
+}
+
+/* A synchronous job can be joined from now on. */
+static void say_doors(void *arg, const char *doors)
+{
+    const struct reporter *r = arg;
+    const char *id = r->launch->run_id;
+
+    VB_LOG_INFO("others can join: verbena train --join %s --secret-file FILE%s%s", doors,
+                id[0] != '\0' ? " --run-id " : "", id);
+    if (r->run != NULL && !r->run->ended)
+        cli_train_run_begun(r->run);
+}
+
 /* The supervisor knows ranks by the numbers that they had at the start. */
 static void prove(void *group, int id)
 {
@@ -346,9 +374,9 @@ static vb_status prepare_run(const struct train_asked *asked, struct vb_train_op
 
     if (leads(o))
         st = cli_train_run_prepare(run->dir, o->run.append, o->group.world);
-    if (st == VB_OK && !asked->job.ours)
+    if (st == VB_OK && !asked->job.ours && o->join.caller == NULL) /* its number is not known */
         cli_train_run_log(run->dir, rank, o->run.append);
-    o->run.append = o->run.append || o->join.joined != NULL; /* its slot may have been used */
+    o->run.append = o->run.append || joins(o); /* its slot may have been used */
     o->run.facts = &run->facts;
     run->leads = leads(o);
     pthread_mutex_init(&run->lock, NULL);
@@ -385,7 +413,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     if (o.join.joined != NULL)
         vb_log_set_rank(vb_joined_rank(o.join.joined));
     else
-        vb_log_set_rank(o.group.world > 1 ? o.group.rank : -1);
+        vb_log_set_rank(o.group.world > 1 && !joins(&o) ? o.group.rank : -1);
     if (o.group.world > 1 && leads(&o))
         log_times(&asked->job);
     if (r.screen != CLI_NO_SCREEN)
@@ -409,6 +437,10 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.grouped_arg = &r;
     o.hooks.opened = tell_opened;
     o.hooks.opened_arg = &r;
+    o.hooks.joinable = say_doors;
+    o.hooks.joinable_arg = &r;
+    o.hooks.numbered = tell_numbered;
+    o.hooks.numbered_arg = &r;
     o.run.link = asked->job.link;
     if (a->run != NULL) {
         r.run = &run;
@@ -424,7 +456,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)
         return cli_exit_code(st);
-    if (o.join.joined != NULL && !result.reports)
+    if (joins(&o) && !result.reports)
         st = cli_train_print_joined(a->join, &o, &result, a->json);
     stopped = result.stopped;
     vb_train_result_fini(&result);
@@ -508,7 +540,7 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
             cli_train_run_dead(job->run, job->why);
         return rc;
     }
-    words = is_joinable(job, &launch) ? join_words(job, &o.join.words_len) : NULL;
+    words = o.elastic || is_joinable(job, &launch) ? join_words(job, &o.join.words_len) : NULL;
     o.join.words = words;
     o.join.say = say_root;
     o.join.say_arg = launch.run_id[0] != '\0' ? launch.run_id : job->run_id;
@@ -533,46 +565,78 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
     return cli_job_secret(job, &launch, group);
 }
 
-/* Joins the job at --join. Returns -1 on success; otherwise the exit code. The job decides the
+/* Calls the job at --join. Returns -1 on success; otherwise the exit code. The job decides the
  * transport unless the user gave one. */
-static int open_join(const struct cli_command *command, const char *root, const struct cli_job *job,
-                     struct vb_group_opts *group, struct vb_joined **joined_p)
+static int call_job(const struct cli_command *command, const char *root, const struct cli_job *job,
+                    struct vb_group_opts *group, struct vb_caller **caller_p)
 {
     const char *colon = strrchr(root, ':');
     int rc;
 
-    if (colon == NULL || colon == root || colon[1] == '\0' || strlen(root) >= VB_ROOT_TEXT)
+    if (colon == NULL || colon == root || colon[1] == '\0')
         return cli_refuse(command,
-                          "--join must be HOST:PORT, the address that rank 0 of the job printed");
+                          "--join must be HOST:PORT, the address that the job printed, or several "
+                          "of them with commas between");
     if (job->ranks > 0 || job->world > 0 || job->has_rank || job->root != NULL)
         return cli_refuse(command,
-                          "--join starts one worker: --ranks, --rank, --world and --root cannot be "
+                          "--join starts one rank: --ranks, --rank, --world and --root cannot be "
                           "used with it");
     cli_job_group(job, group);
     rc = find_secret(command, job, group);
     if (rc >= 0)
         return rc;
     group->root = root;
-    return vb_train_join(group, joined_p) == VB_OK ? -1 : CLI_FAILED;
+    return vb_group_call(group, caller_p) == VB_OK ? -1 : CLI_FAILED;
+}
+
+/* The job that was called, of either kind. */
+struct joining {
+    struct vb_caller *caller; /* of a synchronous job; NULL: it is asynchronous */
+    struct vb_joined *joined;
+    const char *words; /* the arguments of the job */
+    size_t words_len;
+};
+
+/* Finds out of which kind the job is, by its answer. */
+static int open_join(const struct cli_command *command, const char *root, const struct cli_job *job,
+                     struct vb_group_opts *group, struct joining *j)
+{
+    const void *text;
+    size_t len;
+    int rc = call_job(command, root, job, group, &j->caller);
+
+    if (rc >= 0)
+        return rc;
+    if (vb_caller_has_slot(j->caller)) {
+        rc = vb_train_join(group, j->caller, &j->joined) == VB_OK ? -1 : CLI_FAILED;
+        vb_caller_close(j->caller);
+        j->caller = NULL;
+        if (rc < 0)
+            j->words = vb_joined_words(j->joined, &j->words_len);
+        return rc;
+    }
+    text = vb_caller_job(j->caller, &len);
+    if (vb_train_job_words(text, len, &j->words, &j->words_len))
+        return -1;
+    return cli_refuse(command, "--join: what the job says about itself is not valid");
 }
 
 /* Returns an argument list: the arguments of the job, followed by the joiner's arguments, which
- * override them. The caller frees the list; the job's arguments are borrowed from joined. Returns
- * NULL if there is no memory. */
-static char **join_arguments(const struct vb_joined *joined, int argc, char **argv, int *argc_p)
+ * override them. The caller frees the list; the job's arguments are borrowed from j. Returns NULL
+ * if there is no memory. */
+static char **join_arguments(const struct joining *j, int argc, char **argv, int *argc_p)
 {
-    size_t len, at;
-    const char *words = vb_joined_words(joined, &len);
     char **all;
+    size_t at;
     int n = 0, i = 0;
 
-    for (at = 0; at < len; at++)
-        n += words[at] == '\0';
+    for (at = 0; at < j->words_len; at++)
+        n += j->words[at] == '\0';
     all = calloc((size_t)n + (size_t)argc + 1, sizeof(*all));
     if (all == NULL)
         return NULL;
-    for (at = 0; i < n; at += strlen(words + at) + 1)
-        all[i++] = (char *)words + at;
+    for (at = 0; i < n; at += strlen(j->words + at) + 1)
+        all[i++] = (char *)j->words + at;
     if (argc > 0)
         memcpy(all + n, argv, (size_t)argc * sizeof(*all));
     *argc_p = n + argc;
@@ -582,12 +646,12 @@ static char **join_arguments(const struct vb_joined *joined, int argc, char **ar
 /* Parses the arguments of the job, followed by the joiner's arguments, which override them. data_p:
  * receives the --data of the job. The job compares this text even if the joiner has the data at
  * another path. */
-static int parse_joined(const struct cli_command *command, const struct vb_joined *joined,
+static int parse_joined(const struct cli_command *command, const struct joining *j,
                         struct train_asked *a, const char **data_p, const char **model_p)
 {
     int n = 0, all_n = 0, rc = CLI_FAILED;
-    char **words = join_arguments(joined, 0, NULL, &n);
-    char **all = join_arguments(joined, a->job.argc, a->job.argv + 2, &all_n);
+    char **words = join_arguments(j, 0, NULL, &n);
+    char **all = join_arguments(j, a->job.argc, a->job.argv + 2, &all_n);
 
     if (words != NULL && all != NULL)
         rc = cli_parse(command, a->groups, TRAIN_GROUPS, 1, n, words, &a->parsed);
@@ -601,33 +665,49 @@ static int parse_joined(const struct cli_command *command, const struct vb_joine
     return rc;
 }
 
+/* The ranks of a synchronous job have the same options for their group. */
+static void take_group_opts(const struct train_asked *a, struct vb_group_opts *group)
+{
+    const unsigned char *secret = group->secret;
+
+    cli_job_group(&a->job, group);
+    group->secret = secret;
+    group->root = a->args.join;
+}
+
 static int join(const struct cli_command *command, struct train_asked *a)
 {
     struct vb_train_opts o = {0};
     struct vb_launch launch = {.root_fd = -1};
     struct vb_data_spec test = {0};
-    struct vb_joined *joined = NULL;
+    struct joining j = {0};
     const char *data = NULL;
     int rc;
 
     if (a->args.dry_run || a->job.hosts != NULL)
         return cli_refuse(&cli_train,
-                          "--join starts one worker: --dry-run and --hosts cannot be used with it");
-    rc = open_join(command, a->args.join, &a->job, &o.group, &joined);
+                          "--join starts one rank: --dry-run and --hosts cannot be used with it");
+    rc = open_join(command, a->args.join, &a->job, &o.group, &j);
     if (rc < 0)
-        rc = parse_joined(command, joined, a, &data, &o.model);
+        rc = parse_joined(command, &j, a, &data, &o.model);
+    if (rc < 0 && j.caller != NULL)
+        take_group_opts(a, &o.group);
     if (rc < 0) {
         o.group.rank = 0;
-        o.group.world = vb_joined_world(joined);
+        o.group.world = j.joined != NULL ? vb_joined_world(j.joined) : 2; /* the job says more */
         rc = fill_opts(&a->args, &launch, &test, &o);
     }
     if (rc < 0) {
         o.data.text = data;
         o.plan = NULL; /* the job sends its plan to the joiner */
-        o.join.joined = joined;
+        o.join.joined = j.joined;
+        o.join.caller = j.caller;
+        o.join.words = j.words; /* it may lead one day */
+        o.join.words_len = j.words_len;
         rc = train(a, &launch, &o);
     }
-    vb_joined_leave(joined);
+    vb_joined_leave(j.joined);
+    vb_caller_close(j.caller);
     return rc;
 }
 

@@ -21,7 +21,7 @@ struct train_args {
     struct vb_train_sums_opts sums;
     int rule, mode, pin, noise_scale, elastic;
     int64_t servers, replicas, staleness, backup, max_workers;
-    bool dedicated, hogwild, dry_run, json, fast_math;
+    bool dedicated, hogwild, dry_run, json, fast_math, mixed_cpus;
     int trace_format;
     const char *until, *run, *trace, *again, *plan, *inject, *replay, *ledger, *slow, *join;
 };

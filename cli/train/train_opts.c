@@ -60,6 +60,14 @@ static const struct vb_opt train_opts[] = {
     {"elastic", VB_OPT_CHOICE, FIELD(elastic), "on", .choices = cli_on_off, .arg = "on|off",
      .help = "with --mode sync and several ranks: if ranks die, the others go on without them; off "
              "ends the job. With --mode async workers are always dispensable"},
+    {"join", VB_OPT_TEXT, FIELD(join), .arg = "HOST:PORT,...",
+     .help = "join a running job as one more rank, by calling the addresses in turn. The options "
+             "are those of the job, except the ones given here, such as --secret-file, --data and "
+             "--threads"},
+    {"mixed-cpus", VB_OPT_FLAG, FIELD(mixed_cpus), .level = VB_OPT_MORE,
+     .help = "with --join and --mode sync: join although this host's CPU or libraries round in "
+             "another way than those of the job; the bits of the result then depend on which rank "
+             "computes which samples"},
     {"json", VB_OPT_FLAG, FIELD(json),
      .help = "print the result as one JSON object on the last line, instead of text"},
     {"dry-run", VB_OPT_FLAG, FIELD(dry_run),
@@ -145,9 +153,6 @@ static const struct vb_opt async_opts[] = {
          "with --staleness 0: do not wait for the last K gradients of a step; they are dropped"},
     {"hogwild", VB_OPT_FLAG, FIELD(hogwild), .level = VB_OPT_MORE,
      .help = "workers on the server's host update its parameters in place, without a lock"},
-    {"join", VB_OPT_TEXT, FIELD(join), .arg = "HOST:PORT",
-     .help = "join a running job as one more worker. The options are those of the job, except the "
-             "ones given here, such as --secret-file, --data and --threads"},
     {"max-workers", VB_OPT_INT, FIELD(max_workers), .min = 1, .max = VB_WORLD_MAX, .arg = "N",
      .level = VB_OPT_MORE,
      .help =

@@ -33,7 +33,8 @@ struct join_info {
 struct vb_joined {
     struct vb_group *group;
     struct async_board *board;
-    struct vb_op op; /* the op of the get */
+    char root[VB_ROOT_TEXT]; /* of the rank that has given the slot */
+    struct vb_op op;         /* the op of the get */
     struct join_info info;
     char *text; /* command line, settings and plan, with a zero after each */
     char *settings, *plan;
@@ -168,7 +169,8 @@ static vb_status copy_join_info(struct vb_joined *j)
     return VB_OK;
 }
 
-vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joined_p)
+vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_caller *caller,
+                        struct vb_joined **joined_p)
 {
     struct vb_joined *j = calloc(1, sizeof(*j));
     struct vb_group_opts own = *opts;
@@ -177,7 +179,10 @@ vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joi
     if (j == NULL)
         return vb_err_sys("calloc");
     own.progress = true; /* the model is not known yet, and may be large */
-    st = vb_group_join(&own, &j->group);
+    own.root = j->root;
+    st = vb_caller_root(caller, j->root);
+    if (st == VB_OK)
+        st = vb_group_join_called(&own, caller, &j->group);
     if (st == VB_OK)
         st = vb_async_board_open(j->group, JOIN_INFO_MAX, &j->board);
     if (st == VB_OK)
@@ -258,7 +263,7 @@ vb_status vb_async_adopt_joined(struct vb_async *a)
             (long long)p->begin, (long long)a->job.steps);
     a->job.max_keys = (size_t)p->max_keys;
     a->secret = t->o->group.secret;
-    snprintf(a->root, sizeof(a->root), "%s", t->o->group.root);
+    memcpy(a->root, j->root, sizeof(a->root));
     a->ps = j->group;
     a->board = j->board;
     j->group = NULL; /* the run owns the group and the board now */

@@ -15,6 +15,7 @@
 struct job_head {
     uint64_t magic;
     char program[65]; /* SHA-256 of the program */
+    char cpu[VB_CPU_KIND];
     unsigned char token[VB_JOB_TOKEN];
     int64_t begin;                  /* number of steps of the run that was resumed */
     uint32_t words, settings, plan; /* sizes, with the last zero */
@@ -27,7 +28,23 @@ static void take(char **at_p, const char *text, uint32_t len)
     *at_p += len;
 }
 
-vb_status vb_run_let_in(struct vb_trainer *t)
+/* Notes where the job can be joined, and tells the user if it is elsewhere than before. */
+static void tell_doors(struct vb_trainer *t)
+{
+    const struct vb_train_hooks *hooks = &t->o->hooks;
+    struct vb_run_facts *facts = t->o->run.facts;
+    char doors[VB_DOORS_TEXT];
+
+    vb_group_doors(t->place.group, doors);
+    if (facts != NULL && strcmp(facts->doors, doors) == 0)
+        return;
+    if (facts != NULL)
+        memcpy(facts->doors, doors, sizeof(facts->doors));
+    if (t->leads && hooks->joinable != NULL)
+        hooks->joinable(hooks->joinable_arg, doors);
+}
+
+static vb_status let_in(struct vb_trainer *t)
 {
     const struct vb_train_join_opts *join = &t->o->join;
     const char *plan = t->kernels.text != NULL ? t->kernels.text : "";
@@ -37,13 +54,11 @@ vb_status vb_run_let_in(struct vb_trainer *t)
     size_t len;
     vb_status st;
 
-    if (t->place.group == NULL || t->place.group == t->form.let_in || !vb_train_is_elastic(t->o) ||
-        t->replay.on)
-        return VB_OK;
     st = vb_hello_own(&hello);
     if (st != VB_OK)
         return st;
     memcpy(head.program, hello.sha256, sizeof(head.program));
+    vb_train_cpu_kind(t, head.cpu);
     memcpy(head.token, t->saved.token, sizeof(head.token));
     head.words = join->words != NULL ? (uint32_t)join->words_len + 1 : 1;
     head.settings = (uint32_t)strlen(t->settings) + 1;
@@ -70,6 +85,19 @@ vb_status vb_run_let_in(struct vb_trainer *t)
     return st;
 }
 
+vb_status vb_run_let_in(struct vb_trainer *t)
+{
+    vb_status st = VB_OK;
+
+    if (t->place.group == NULL || !vb_train_is_elastic(t->o) || t->replay.on)
+        return VB_OK;
+    if (t->place.group != t->form.let_in)
+        st = let_in(t);
+    if (st == VB_OK && t->place.group == t->form.let_in)
+        tell_doors(t);
+    return st;
+}
+
 /* Returns whether the text is complete, and copies its head. */
 static bool read_head(const void *job, size_t len, struct job_head *head_p)
 {
@@ -78,9 +106,10 @@ static bool read_head(const void *job, size_t len, struct job_head *head_p)
     if (job == NULL || len < sizeof(*head_p))
         return false;
     memcpy(head_p, job, sizeof(*head_p));
-    if (head_p->magic != JOB_MAGIC || head_p->words < 1 || head_p->settings < 1 ||
-        head_p->plan < 1 || head_p->begin < 0 || head_p->settings > SETTINGS_MAX ||
-        head_p->plan > VB_PLAN_BYTES_MAX || head_p->words > VB_JOB_BYTES_MAX ||
+    if (head_p->magic != JOB_MAGIC || memchr(head_p->cpu, '\0', sizeof(head_p->cpu)) == NULL ||
+        head_p->words < 1 || head_p->settings < 1 || head_p->plan < 1 || head_p->begin < 0 ||
+        head_p->settings > SETTINGS_MAX || head_p->plan > VB_PLAN_BYTES_MAX ||
+        head_p->words > VB_JOB_BYTES_MAX ||
         len != sizeof(*head_p) + head_p->words + head_p->settings + head_p->plan)
         return false;
     at += sizeof(*head_p) + head_p->words;
@@ -117,6 +146,7 @@ vb_status vb_run_job_read(struct vb_caller *caller, struct vb_trainer_joiner *jo
                       "that of this program is %.12s...",
                       head.program, hello.sha256);
     *joiner_p = (struct vb_trainer_joiner){.begin = head.begin, .caller = caller};
+    joiner_p->cpu = job + offsetof(struct job_head, cpu);
     joiner_p->settings = job + sizeof(head) + head.words;
     joiner_p->plan = joiner_p->settings + head.settings;
     memcpy(joiner_p->job_token, head.token, sizeof(head.token));

@@ -238,6 +238,14 @@ static vb_status settle_options(struct vb_trainer *t)
     return st;
 }
 
+static vb_status check_cpu(const struct vb_trainer *t)
+{
+    char own[VB_CPU_KIND];
+
+    vb_train_cpu_kind(t, own);
+    return vb_train_fits_cpu(t->o, t->joiner->cpu, own);
+}
+
 static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
     vb_status st = VB_OK;
@@ -253,6 +261,8 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
         st = vb_err(VB_ERR_USAGE,
                     "cannot resume: the checkpoint belongs to a run with a different plan than %s",
                     t->o->plan);
+    if (st == VB_OK && vb_trainer_comes(t))
+        st = check_cpu(t);
     if (st == VB_OK && vb_trainer_comes(t))
         st = vb_train_form_meet(t);
     if (st == VB_OK)

@@ -223,6 +223,7 @@ struct vb_run_facts {
     struct vb_chosen chosen;
     char *plan; /* NULL: there is no choice of kernels */
     char transport_why[512];
+    char doors[VB_DOORS_TEXT]; /* where a synchronous job can be joined; "": nowhere */
 };
 
 void vb_run_facts_fini(struct vb_run_facts *facts);
@@ -260,13 +261,13 @@ struct vb_train_place_opts {
 
 struct vb_joined;
 
-/* Asynchronous training: workers that join a running job. */
+/* Workers that join a running job. */
 struct vb_train_join_opts {
     struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: none */
     struct vb_caller *caller; /* borrowed: the same for a synchronous job */
     const char *words; /* arguments for joiners, each with a zero byte; NULL: nobody can join */
     size_t words_len;
-    /* Called on rank 0 with the address for joiners; may be NULL. */
+    /* Asynchronous jobs: called on rank 0 with the address for joiners; may be NULL. */
     void (*say)(const char *root, const void *arg);
     const void *say_arg;
 };
@@ -325,6 +326,14 @@ struct vb_train_hooks {
     struct vb_train_ask (*ask)(void *arg, int64_t step);
     void (*answer)(void *arg, bool done, const char *text);
     void *ask_arg;
+    /* Synchronous jobs that can be joined: called on the lead with the addresses for --join, at the
+     * start and whenever they are others. */
+    void (*joinable)(void *arg, const char *doors);
+    void *joinable_arg;
+    /* A joiner of a synchronous job: called with the number that its files and messages have,
+     * before it takes part in the job. */
+    void (*numbered)(void *arg, int number);
+    void *numbered_arg;
     vb_train_watch_fn watch;
     void *watch_arg;
     bool watch_own; /* this rank has a screen of its own, and shows its progress there, also if
@@ -344,6 +353,7 @@ struct vb_train_opts {
     uint64_t seed;
     const char *plan;   /* file that names the kernel of each layer; NULL: chosen by timing */
     bool fast_math;     /* may choose kernels that round more than sums of floats do */
+    bool mixed_cpus;    /* may join a synchronous job whose ranks compute with other CPUs */
     bool elastic;       /* synchronous jobs of several ranks go on when ranks are lost */
     bool dry_run;       /* everything is set up, but nothing is trained */
     int64_t eval_every; /* number of steps between evaluations; 0: only one at the end, or chosen if
@@ -592,7 +602,8 @@ vb_status vb_train_check(const struct vb_train_opts *o);
  * the joiner calls vb_train(). It makes the options for vb_train() from the job's command line
  * (vb_joined_words()); it may replace options that concern only itself. group.world must be the
  * job's world, group.rank must be 0. At the end the joiner calls vb_joined_leave(). */
-vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joined_p);
+vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_caller *caller,
+                        struct vb_joined **joined_p);
 void vb_joined_leave(struct vb_joined *joined); /* joined may be NULL */
 const char *vb_joined_words(const struct vb_joined *joined, size_t *len_p);
 int vb_joined_world(const struct vb_joined *joined);

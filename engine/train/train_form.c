@@ -219,6 +219,7 @@ static vb_status go_over(struct vb_trainer *t)
     t->ops->formed(t, true);
     if (f->ended != NULL)
         f->ended(f->ended_arg, true);
+    (void)vb_group_inherit_door(t->place.group, f->other.group); /* or others may call in vain */
     vb_group_trace(t->place.group, t->trace.trace);
     vb_group_wait_stats_reset(t->place.group);
     vb_train_record_group(t, t->place.group);
@@ -331,6 +332,8 @@ vb_status vb_train_form_meet(struct vb_trainer *t)
 
     if (st != VB_OK)
         return st;
+    if (t->o->hooks.numbered != NULL)
+        t->o->hooks.numbered(t->o->hooks.numbered_arg, inv.id);
     snprintf(meeting.root, sizeof(meeting.root), "%s", inv.root);
     meeting.rank = inv.rank;
     meeting.world = inv.world;

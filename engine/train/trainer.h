@@ -362,6 +362,7 @@ struct vb_trainer_joiner {
     int n_keepers;
     unsigned char job_token[VB_JOB_TOKEN];
     struct vb_caller *caller; /* synchronous jobs: the connection to the job; NULL otherwise */
+    const char *cpu;          /* synchronous jobs: vb_train_cpu_kind() of the job */
 };
 
 #define VB_RECOVERY_LOST 16
@@ -645,6 +646,14 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows);
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */
 
 #define VB_PLAN_BYTES_MAX 65536 /* maximum size of a plan as text, with its terminating zero */
+
+/* ---- the kind of a CPU (train_cpus.c) -------------------------------------------------------- */
+
+/* One line that names all of this CPU and its libraries that changes the bits, once the plan is
+ * known. A process of another kind may not join, and this says why; with --mixed-cpus it may. */
+#define VB_CPU_KIND VB_K_CPU_KIND
+void vb_train_cpu_kind(const struct vb_trainer *t, char kind[VB_CPU_KIND]);
+vb_status vb_train_fits_cpu(const struct vb_train_opts *o, const char *of_job, const char *own);
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 

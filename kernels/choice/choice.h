@@ -47,6 +47,11 @@ const char *vb_k_threading_str(enum vb_k_threading threading);
 void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas *blas, char *buf,
                        size_t size);
 
+/* Writes one line that names everything about this CPU and the libraries that changes the bits of
+ * results. plan: only libraries that it names count; NULL: kernels of our own only. */
+#define VB_K_CPU_KIND 200
+void vb_k_cpu_kind(const char *plan, char kind[VB_K_CPU_KIND]);
+
 /* ---- who computes a layer -------------------------------------------------------------------- */
 
 /* A backend has a name: "plain", "blas", "onednn" ... A choice is the backend of one pass. */

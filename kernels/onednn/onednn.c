@@ -105,6 +105,11 @@ void vb_k_onednn_version(char *buf, size_t size)
     snprintf(buf, size, "%d.%d.%d", version->major, version->minor, version->patch);
 }
 
+void vb_k_onednn_isa(char *buf, size_t size)
+{
+    copy_isa(buf, size, (unsigned)dnnl_get_effective_cpu_isa());
+}
+
 vb_status vb_k_onednn_probe(struct vb_k_onednn *probe_p)
 {
     struct vb_k_onednn probe = {.conv = ""};

@@ -12,6 +12,9 @@ extern const struct vb_k_backend vb_k_backend_onednn; /* kernels/onednn/onednn_l
 /* kernels/onednn/onednn.c: writes the version of the loaded library, such as "2.6.3", to buf. */
 void vb_k_onednn_version(char *buf, size_t size);
 
+/* Writes the instruction set that oneDNN uses, such as "avx512_core". */
+void vb_k_onednn_isa(char *buf, size_t size);
+
 /* Returns true if impl names a reference implementation, such as "gemm:ref" or "ref:any". */
 bool vb_k_impl_is_reference(const char *impl);
 
