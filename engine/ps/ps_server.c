@@ -203,8 +203,7 @@ static bool something_to_do(void *arg)
 {
     const struct ps_server *s = arg;
 
-    return s->snapping || s->queue.end != s->queue.first ||
-           vb_clock_ns() >= s->stats.mark_ns + WAIT_NS;
+    return s->queue.end != s->queue.first || vb_clock_ns() >= s->stats.mark_ns + WAIT_NS;
 }
 
 static vb_status handle(struct ps_server *s, struct ps_arrival a)
@@ -227,7 +226,8 @@ vb_status vb_ps_server_round(struct ps_server *s)
     vb_status st;
 
     vb_ps_lap(s, &s->stats.notify_ns);
-    st = vb_ps_wait(s->group, something_to_do, s, "a gradient", -1);
+    st = s->snapping ? vb_progress(s->group)
+                     : vb_ps_wait(s->group, something_to_do, s, "a gradient", -1);
     vb_ps_lap(s, &s->stats.idle_ns);
     if (st == VB_OK && s->queue.strayed)
         st = vb_ps_expel_strays(s);

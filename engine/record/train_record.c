@@ -169,7 +169,8 @@ void vb_train_record_close(struct vb_trainer *t)
 
     if (r->rec == NULL)
         return;
-    vb_ship_finish(r->ship);
+    if (!t->leaves) /* otherwise others go on, and have more records */
+        vb_ship_finish(r->ship);
     r->lost = vb_recorder_close(r->rec) + (uint64_t)r->lost_events;
     r->rec = NULL;
     /* what the result does not tell */

@@ -3,10 +3,14 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* A note has a kind, a signal, and the lowest bits of a step. */
-enum { STOP_ASK, STOP_AT, STOP_CONFIRM };
+enum { STOP_ASK, STOP_AT, STOP_CONFIRM, STOP_LEAVE };
+
+/* What STOP_LEAVE has instead of a signal. */
+enum { LEAVE_YOU, LEAVE_I, LEAVE_HEARD };
 
 _Static_assert(VB_RUN_FORM < 1 << 6, "a note has room for it");
 
@@ -15,20 +19,24 @@ _Static_assert(VB_RUN_FORM < 1 << 6, "a note has room for it");
 #define STEP_MASK ((1u << STEP_BITS) - 1)
 #define AGAIN_NS UINT64_C(100000000) /* the lead repeats itself after this time */
 #define PAUSE_NS 200000
+#define LEAVE_NS UINT64_C(5000000000) /* others that do not answer count as gone, or do soon */
 
 /* What hangs on a group. */
 struct stop_line {
     struct vb_group *group;
     struct vb_window *win; /* only notes are put; NULL: there is one rank */
     int channel;
-    int ranks;        /* of the group */
-    int number;       /* of this rank */
-    _Atomic int lead; /* its number; the handler of notes reads it */
+    int ranks;             /* of the group */
+    int number;            /* of this rank */
+    _Atomic bool *removed; /* of the trainer */
+    _Atomic int lead;      /* its number; the handler of notes reads it */
     /* Written by the handler of notes, which may run on the group's progress thread. */
     _Atomic uint32_t asked;      /* the lead: the signal that a rank has asked for; 0: none */
     _Atomic uint32_t last;       /* other ranks: value of the note STOP_AT; 0: none has come */
     _Atomic uint32_t *confirmed; /* the lead: for each rank the value that it has confirmed */
-    struct vb_op *ops;           /* one for each rank */
+    _Atomic bool *heard;         /* a rank that leaves: who knows of it */
+    _Atomic bool is_to_leave;
+    struct vb_op *ops; /* one for each rank */
     bool asked_lead;
 };
 
@@ -68,6 +76,19 @@ static vb_status put_note(struct stop_line *l, int rank, uint32_t value)
     return st;
 }
 
+/* A rank that leaves repeats itself if the answer could not be put. */
+static void leave_came(struct stop_line *l, int rank, uint32_t what)
+{
+    if (what == LEAVE_YOU && rank == atomic_load(&l->lead)) {
+        atomic_store(&l->is_to_leave, true);
+    } else if (what == LEAVE_I) {
+        atomic_store(&l->removed[rank], true);
+        (void)put_note(l, rank, pack(STOP_LEAVE, LEAVE_HEARD, 0));
+    } else if (what == LEAVE_HEARD) {
+        atomic_store(&l->heard[rank], true);
+    }
+}
+
 static void note_came(void *arg, int rank, uint32_t value)
 {
     struct stop_line *l = arg;
@@ -83,6 +104,8 @@ static void note_came(void *arg, int rank, uint32_t value)
         atomic_store(&l->last, value);
         /* if this fails, the lead tells this rank again */
         (void)put_note(l, lead, STOP_CONFIRM << (SIGNAL_BITS + STEP_BITS) | content_of(value));
+    } else if (kind == STOP_LEAVE) {
+        leave_came(l, rank, signal_of(value));
     }
 }
 
@@ -98,10 +121,12 @@ static vb_status open_line(struct vb_trainer *t, struct stop_line **line_p)
     l->channel = -1;
     l->group = t->place.group;
     l->number = t->number;
+    l->removed = t->removed;
     l->ranks = t->world;
     l->ops = calloc((size_t)l->ranks, sizeof(*l->ops));
     l->confirmed = calloc((size_t)l->ranks, sizeof(*l->confirmed));
-    if (l->ops == NULL || l->confirmed == NULL)
+    l->heard = calloc((size_t)l->ranks, sizeof(*l->heard));
+    if (l->ops == NULL || l->confirmed == NULL || l->heard == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < l->ranks; i++)
         l->ops[i].done = true;
@@ -124,6 +149,7 @@ static void free_line(struct stop_line *l)
     if (l == NULL)
         return;
     free(l->confirmed);
+    free(l->heard);
     free(l->ops);
     free(l);
 }
@@ -307,6 +333,7 @@ void vb_run_stop_formed(struct run_stop *s, bool stays)
 
     if (s->aside != NULL && stays) {
         s->dead = s->aside;
+        memset((void *)s->t->removed, 0, sizeof(s->t->removed));
     } else if (s->aside != NULL) {
         s->dead = line;
         s->line = s->aside;
@@ -316,6 +343,51 @@ void vb_run_stop_formed(struct run_stop *s, bool stays)
         close_line(s->dead);
     if (s->line != NULL && signal_of(atomic_load(&s->line->last)) == VB_RUN_FORM)
         atomic_store(&s->line->last, 0);
+}
+
+/* ---- a rank leaves --------------------------------------------------------------------------- */
+
+vb_status vb_run_stop_send_off(struct run_stop *s, int rank)
+{
+    if (rank == s->t->number) {
+        atomic_store(&s->line->is_to_leave, true);
+        return VB_OK;
+    }
+    return put_note(s->line, rank, pack(STOP_LEAVE, LEAVE_YOU, 0));
+}
+
+bool vb_run_stop_is_to_leave(struct run_stop *s)
+{
+    return s->line != NULL && atomic_load(&s->line->is_to_leave);
+}
+
+/* Returns whether a member does not know yet that this rank leaves, and tells those that do not. */
+static bool tell_leave(struct run_stop *s)
+{
+    struct vb_group *group = s->t->place.group;
+    bool silent = false;
+    int i, rank;
+
+    for (i = 0; i < s->t->world; i++) {
+        rank = member(s, i);
+        if (rank == s->t->number || atomic_load(&s->line->heard[rank]) ||
+            vb_group_gone(group, rank))
+            continue;
+        silent = true;
+        (void)put_note(s->line, rank, pack(STOP_LEAVE, LEAVE_I, 0));
+    }
+    return silent;
+}
+
+void vb_run_stop_go(struct run_stop *s)
+{
+    struct timespec pause = {.tv_nsec = PAUSE_NS};
+    uint64_t end_ns = vb_clock_ns() + LEAVE_NS;
+
+    while (tell_leave(s) && vb_clock_ns() < end_ns && vb_progress(s->t->place.group) >= 0)
+        nanosleep(&pause, NULL);
+    s->t->leaves = true;
+    vb_group_leaves(s->t->place.group);
 }
 
 /* ---- when the members change ----------------------------------------------------------------- */

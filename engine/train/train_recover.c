@@ -143,7 +143,9 @@ static void note_why(struct vb_trainer *t, struct vb_recovery *r)
         rank = vb_group_rank_of_id(group, r->lost[i].rank);
         if (r->lost[i].why[0] != '\0' || rank < 0)
             continue;
-        snprintf(r->lost[i].why, sizeof(r->lost[i].why), "%s", vb_group_gone_why(group, rank));
+        r->lost[i].removed = t->removed[rank];
+        snprintf(r->lost[i].why, sizeof(r->lost[i].why), "%s",
+                 r->lost[i].removed ? "the user has removed it" : vb_group_gone_why(group, rank));
         ns = vb_group_last_sign(group, rank);
         if (ns > 0 && ns < r->begin_ns) {
             r->detect_s += (double)(r->begin_ns - ns) / 1e9;

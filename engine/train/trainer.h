@@ -370,7 +370,8 @@ struct vb_trainer_joiner {
 
 /* A rank that was lost. */
 struct vb_lost_rank {
-    int rank; /* of the start */
+    int rank;     /* of the start */
+    bool removed; /* the user wanted it to leave */
     char host[64];
     char why[160];
 };
@@ -438,6 +439,13 @@ struct vb_trainer_form {
     void *ended_arg;
 };
 
+/* What the lead does for the user of a running job. */
+struct vb_trainer_ask {
+    struct vb_train_ask what;
+    bool begun;   /* the checkpoint is being written; the rank was told to leave */
+    int64_t step; /* of the checkpoint */
+};
+
 struct vb_trainer {
     const struct vb_train_opts *o;
     const struct vb_trainer_joiner *joiner; /* borrowed; NULL: this rank is no joiner */
@@ -503,6 +511,11 @@ struct vb_trainer {
     struct vb_trainer_trace trace;
     struct vb_trainer_recoveries recoveries;
     struct vb_trainer_form form;
+    /* What the user wants (run_ask.c). removed: ranks of the start that have said that they leave;
+     * the handler of notes writes it. */
+    _Atomic bool removed[VB_WORLD_MAX];
+    bool leaves; /* this rank does */
+    struct vb_trainer_ask ask;
     int stopped; /* the signal that ended the run early; 0: none */
 };
 

@@ -95,6 +95,11 @@ static bool is_over(const struct agreement *a)
     return a == NULL || a->over || vb_view_status(&a->machine) == VIEW_ENDED;
 }
 
+bool vb_agree_has_ended(const struct control *c)
+{
+    return c->agreement != NULL && vb_view_status(&c->agreement->machine) == VIEW_ENDED;
+}
+
 bool vb_agree_is_out(const struct control *c, int rank)
 {
     return c->agreement != NULL && !view_has(&vb_view_now(&c->agreement->machine)->members, rank);

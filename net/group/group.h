@@ -303,6 +303,10 @@ bool vb_group_commit(struct vb_group *group, int64_t step);
  * left here, or the others go on without it. It must then neither save nor report. */
 vb_status vb_group_agree(struct vb_group *group, struct vb_agreed *agreed_p);
 
+/* This rank is about to leave while the others go on: nothing that it closes from now on waits for
+ * them. */
+void vb_group_leaves(struct vb_group *group);
+
 /* The process of a rank has ended for certain: whoever has started it has reaped it. Any thread may
  * call this. */
 void vb_group_proved(struct vb_group *group, int rank);

@@ -182,12 +182,17 @@ void vb_regroup_forget(struct vb_group *g, int rank)
     g->view_news[rank].stopped = g->view_news[rank].ready = 0;
 }
 
+void vb_group_leaves(struct vb_group *g)
+{
+    g->leaves = true;
+}
+
 void vb_group_unfollow(struct vb_group *g, struct group_follower *follower, bool works)
 {
     struct group_follower **at = &g->followers;
 
-    if (works && g->opts.elastic && follower->arg != NULL && vb_group_status(g) == VB_OK &&
-        vb_group_missing(g) == VB_NO_PLACE)
+    if (works && !g->leaves && g->opts.elastic && follower->arg != NULL &&
+        vb_group_status(g) == VB_OK && vb_group_missing(g) == VB_NO_PLACE)
         (void)vb_group_barrier(g);
     group_lock(g);
     while (*at != NULL && *at != follower)

@@ -41,8 +41,8 @@ fault = final["faults"][0]
 assert len(gone) == 1 and gone[0]["rank"] == lost and gone[0]["step"] == kept, gone
 assert {k: gone[0][k] for k in fault if k != "at_s"} == {k: fault[k] for k in fault if k != "at_s"}, (gone, fault)
 assert abs(gone[0]["at_s"] - fault["at_s"]) < 0.5
-assert run["events"][0]["what"] == "began" and run["events"][-1]["what"] == "ended", run["events"]
-assert run["events"][-1]["rank"] == lead
+# the first event of rank 0 may have been lost with it
+assert run["events"][-1]["what"] == "ended" and run["events"][-1]["rank"] == lead, run["events"]
 
 # TensorBoard: the files of the job have all evaluations, and each survivor has points after the loss
 shown = set()
