@@ -58,12 +58,10 @@ static const struct vb_opt train_opts[] = {
     {"mode", VB_OPT_CHOICE, FIELD(mode), "sync", .choices = cli_train_modes, .arg = "MODE",
      .help = "sync: ranks sum their gradients in each step; async: they use parameter servers"},
     {"elastic", VB_OPT_CHOICE, FIELD(elastic), "on", .choices = cli_on_off, .arg = "on|off",
-     .help = "with --mode sync and several ranks: if ranks die, the others go on without them; off "
-             "ends the job. With --mode async workers are always dispensable"},
+     .help = "--mode sync: if ranks die, the others go on; off ends the job"},
     {"join", VB_OPT_TEXT, FIELD(join), .arg = "HOST:PORT,...",
-     .help = "join a running job as one more rank, by calling the addresses in turn. The options "
-             "are those of the job, except the ones given here, such as --secret-file, --data and "
-             "--threads"},
+     .help = "join a running job as one more rank; options are those of the job, except the ones "
+             "given here, such as --secret-file and --data"},
     {"mixed-cpus", VB_OPT_FLAG, FIELD(mixed_cpus), .level = VB_OPT_MORE,
      .help = "with --join and --mode sync: join although this host's CPU or libraries round in "
              "another way than those of the job; the bits of the result then depend on which rank "
