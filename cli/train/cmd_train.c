@@ -203,6 +203,7 @@ struct reporter {
     const struct vb_launch *launch;
     enum cli_screen screen;        /* where the progress is shown */
     int cpus;                      /* number of cpus of this process, before any thread is pinned */
+    int number;                    /* of a joiner of a synchronous job; -1: it has none yet */
     struct vb_chosen chosen;       /* what the engine has chosen; empty on other ranks than 0 */
     struct train_ctl *_Atomic ctl; /* another thread opens it when this rank leads; NULL: none */
 };
@@ -332,8 +333,9 @@ static void tell_led(void *arg, enum vb_led led)
 /* A joiner of a synchronous job has its number, by which its files are called. */
 static void tell_numbered(void *arg, int number)
 {
-    const struct reporter *r = arg;
+    struct reporter *r = arg;
 
+    r->number = number;
     vb_log_set_rank(number);
     if (r->run != NULL)
         cli_train_run_log(r->run->dir, number, true);
@@ -402,7 +404,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
                             .parsed = &asked->parsed,
                             .argv = asked->job.argv,
                             .argc = asked->job.argc + 2};
-    struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR};
+    struct reporter r = {
+        .args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR, .number = -1};
     struct vb_train_result result;
     int stopped, rc;
     vb_status st;
@@ -457,7 +460,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     if (st != VB_OK)
         return cli_exit_code(st);
     if (joins(&o) && !result.reports)
-        st = cli_train_print_joined(a->join, &o, &result, a->json);
+        st = cli_train_print_joined(a->join, r.number, &o, &result, a->json);
     stopped = result.stopped;
     vb_train_result_fini(&result);
     rc = cli_finish(cli_exit_code(st));

@@ -175,9 +175,9 @@ const char *cli_train_signal(int number); /* returns "SIGINT" ... */
 vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *result, bool json);
 
-/* Prints the figures of a worker that joined the job at root. Called if another rank reports the
+/* Prints the figures of this rank, which joined the job at root. Called if another rank reports the
  * result. */
-vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o,
+vb_status cli_train_print_joined(const char *root, int rank, const struct vb_train_opts *o,
                                  const struct vb_train_result *result, bool json);
 
 /* The place where progress is shown: nowhere, on this process's terminal, or by the supervisor,

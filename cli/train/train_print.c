@@ -179,14 +179,26 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     return VB_OK;
 }
 
+/* An asynchronous worker has its own row only. */
+static const struct vb_rank_result *own_row(const struct vb_train_result *r, int rank)
+{
+    int i;
+
+    for (i = 0; i < r->rows; i++)
+        if (r->per_rank[i].rank == rank)
+            return &r->per_rank[i];
+    return &r->per_rank[0];
+}
+
 /* The JSON object has some of the keys of the final object, which the rank that reports prints. */
-vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o,
+vb_status cli_train_print_joined(const char *root, int rank, const struct vb_train_opts *o,
                                  const struct vb_train_result *r, bool as_json)
 {
+    const struct vb_rank_result *own = own_row(r, rank);
     struct vb_json *json;
 
     if (!as_json) {
-        printf("joined      the job at %s (%s) as rank %d\n", root, o->model, r->per_rank[0].rank);
+        printf("joined      the job at %s (%s) as rank %d\n", root, o->model, own->rank);
         printf("trained on  %lld samples in %.3f s; %s at step %lld and reports the result\n",
                (long long)r->samples, r->train_s,
                r->left ? "this worker has left; the job goes on" : "the job ended",
@@ -197,7 +209,7 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
     }
     json = cli_json_object();
     vb_json_text(json, "model", o->model);
-    vb_json_text(json, "mode", "async");
+    vb_json_text(json, "mode", cli_train_modes[o->mode]);
     vb_json_text(json, "joined", root);
     vb_json_int(json, "steps", r->steps);
     vb_json_int(json, "samples", r->samples);
@@ -205,7 +217,7 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
     vb_json_text(json, "stopped", r->stopped != 0 ? cli_train_signal(r->stopped) : NULL);
     vb_json_bool(json, "left", r->left);
     vb_json_array(json, "per_rank");
-    cli_train_json_rank(json, &r->per_rank[0]);
+    cli_train_json_rank(json, own);
     vb_json_end(json);
     return cli_print_json(json);
 }

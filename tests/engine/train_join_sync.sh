@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Tests ranks that join a synchronous job: train_join_sync.sh VERBENA. The job must go on with them, train on each
+# sample of each epoch once, and end with equal parameters. Who may not join must be told why, and changes nothing.
+#
+# Covers: cli/train/cmd_train.c engine/run/run_job.c engine/train/train_cpus.c net/control/call.c
+# shellcheck disable=SC2317
+# shellcheck source=tests/support/command_test.sh
+. "$(dirname "$0")/../support/command_test.sh"
+what=train
+export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
+(umask 077 && head -c 32 /dev/urandom >"$dir/key" && head -c 32 /dev/urandom >"$dir/other")
+
+# begin STEPS ARGUMENTS...: starts a job of two ranks. Sets $job to its process, and $doors to its addresses.
+begin() {
+    local steps=$1 i
+    shift
+    rm -rf "$dir/run" "$dir/ledger"
+    timeout 150 "$verbena" train softmax --data synth:1000 --global-batch 60 --ranks 2 --steps "$steps" --json \
+        --secret-file "$dir/key" --run "$dir/run" --ledger "$dir/ledger" "$@" >"$dir/out" 2>"$dir/err" &
+    job=$!
+    doors=''
+    for ((i = 0; i < 600; i++)); do
+        doors=$(jq -r '.run.join // empty' "$dir/run/run.json" 2>/dev/null)
+        [ -z "$doors" ] && kill -0 "$job" 2>/dev/null || break
+        sleep 0.05
+    done
+    [ -n "$doors" ] || fail "the job does not tell where it can be joined: $(cat "$dir/err")"
+}
+
+# join CODE TEXT ADDRESSES ARGUMENTS...: a rank joins, and must exit with CODE and say TEXT
+join() {
+    local want=$1 text=$2 at=$3
+    shift 3
+    timeout 120 "$verbena" train --join "$at" --json "$@" >"$dir/join.out" 2>"$dir/join.err"
+    code=$?
+    [ "$code" = "$want" ] || fail "--join $at $*: exit $code, expected $want: $(cat "$dir/join.err" "$dir/err")"
+    grep -qF -- "$text" "$dir/join.out" "$dir/join.err" || fail "--join $at $*: no '$text': $(cat "$dir/join.err")"
+}
+
+# finish STEPS RANKS WHAT: the job must have made its steps, at the end with so many ranks
+finish() {
+    wait "$job"
+    code=$?
+    [ "$code" = 0 ] || fail "$3: the job: exit $code: $(cat "$dir/err")"
+    final ".steps == $1 and (.per_rank | length) == $2" "$3"
+    python3 "$(dirname "$0")/check_ledger.py" "$dir/ledger" "$1" || fail "$3: the ledger is wrong"
+    [ "$(grep "^{\"step\":$1," "$dir/ledger" | wc -l)" = "$2" ] || fail "$3: step $1 has not $2 ranks"
+}
+
+# ---- at the lead, and at another member ------------------------------------------------------------
+for transport in shm tcp; do
+    for at in lead other; do
+        begin 12000 --transport $transport
+        door=${doors%%,*}
+        [ $at = lead ] || door=${doors##*,}
+        join 0 '"joined":' "$door" --secret-file "$dir/key"
+        finish 12000 3 "$transport, $at"
+        jq -e '.per_rank[0].rank == 2 and .mode == "sync"' "$dir/join.out" >/dev/null ||
+            fail "$transport, $at: $(cat "$dir/join.out")"
+    done
+done
+
+# ---- two at once; one after another at the addresses of the start, of which one is dead ------------
+begin 15000 --transport tcp
+(timeout 120 "$verbena" train --join "$doors" --secret-file "$dir/key" >"$dir/first.out" 2>&1) &
+first=$!
+join 0 '"joined":' "127.0.0.1:1,$doors" --secret-file "$dir/key"
+wait $first || fail "two joiners: $(cat "$dir/first.out")"
+finish 15000 4 'two joiners'
+
+# ---- the lead dies later: the others, with the joiner, go on ----------------------------------------
+begin 15000 --transport tcp --inject kill:0@11000
+join 0 '' "$doors" --secret-file "$dir/key"
+wait "$job"
+[ "$(grep '^{"step":15000,' "$dir/ledger" | wc -l)" = 2 ] || fail "the lead died: $(tail -n 3 "$dir/ledger") $(cat "$dir/err" "$dir/join.err")"
+python3 "$(dirname "$0")/check_ledger.py" "$dir/ledger" 15000 || fail 'the lead died: the ledger is wrong'
+
+# ---- who may not join -------------------------------------------------------------------------------
+begin 15000 --transport tcp
+join 1 'the secrets differ' "$doors" --secret-file "$dir/other"
+join 2 'other data than the job' "$doors" --secret-file "$dir/key" --data synth:1200
+join 2 '--join must be HOST:PORT' nonsense --secret-file "$dir/key"
+join 2 '--join needs the job' "$doors"
+finish 15000 2 'refused'
+join 1 'no job listens at' "$doors" --secret-file "$dir/key" --timeout 20
+begin 4000 --transport tcp --global-batch 2
+join 1 'as many ranks as it can have' "$doors" --secret-file "$dir/key"
+wait "$job"
+
+[ "$bad" = 0 ] && echo "all joined"
+exit "$bad"
