@@ -58,8 +58,7 @@ static const struct vb_opt train_opts[] = {
     {"mode", VB_OPT_CHOICE, FIELD(mode), "sync", .choices = cli_train_modes, .arg = "MODE",
      .help = "sync: ranks sum their gradients in each step; async: they use parameter servers"},
     {"elastic", VB_OPT_CHOICE, FIELD(elastic), "on", .choices = cli_on_off, .arg = "on|off",
-     .help = "with --mode sync and several ranks: if ranks die, the others go on without them; off "
-             "ends the job. With --mode async workers are always dispensable"},
+     .help = "--mode sync: if ranks die, the others go on; off ends the job"},
     {"json", VB_OPT_FLAG, FIELD(json),
      .help = "print the result as one JSON object on the last line, instead of text"},
     {"dry-run", VB_OPT_FLAG, FIELD(dry_run),
