@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes a checkpoint. Arrays are written from the caller's memory in large pieces, without a copy.
+ * Writes a checkpoint. Arrays are written in large pieces, from the caller's memory without a copy,
+ * or from a buffer that the caller fills in.
  * The checksum of a piece is computed just before the piece is written, so that the piece is in the
  * cache. A checkpoint gets its name only when it is complete and on the disk.
  */
@@ -75,7 +76,7 @@ static vb_status take_array(const char *path, const struct vb_checkpoint_array *
         return st;
     if ((a->type != VB_ARRAY_F32 && a->type != VB_ARRAY_U32) ||
         !vb_cp_data_bytes(a->rows, a->cols, INT64_MAX / 4, &bytes) ||
-        bytes > INT64_MAX / 2 - *offset_p || (bytes > 0 && a->data == NULL))
+        bytes > INT64_MAX / 2 - *offset_p || (bytes > 0 && a->data == NULL && a->fetch == NULL))
         return vb_err(VB_ERR_USAGE,
                       "cannot write %s: array %s has an impossible type, shape or data", path,
                       entry->name);
@@ -146,28 +147,54 @@ static vb_status look_at(struct writer *w, const struct vb_checkpoint_array *a, 
     return vb_err(VB_ERR_INPUT, "%s is not finite, so no checkpoint is written", a->name);
 }
 
+/* Returns the piece of an array that begins at byte `at`; NULL if it cannot be read. */
+static const char *piece_of(const struct vb_checkpoint_array *a, size_t at, size_t len, char *room)
+{
+    if (a->fetch == NULL)
+        return (const char *)a->data + at;
+    return a->fetch(a->from, at, len, room) ? room : NULL;
+}
+
+/* Writes the elements of an array, and fills in the checksums of the chunks. */
+static vb_status append_chunks(struct writer *w, const struct vb_checkpoint_array *a, size_t len,
+                               char *room, uint32_t *crc)
+{
+    vb_status st = VB_OK;
+    const char *piece;
+    size_t at, n;
+
+    for (at = 0; st == VB_OK && at < len; at += n) {
+        n = len - at < CP_CHUNK ? len - at : CP_CHUNK;
+        piece = piece_of(a, at, n, room);
+        if (piece == NULL)
+            return vb_err(VB_ERR_TIMEOUT,
+                          "cannot write %s: the thread that writes did not run for seconds, and "
+                          "training has gone on",
+                          w->path);
+        st = look_at(w, a, piece, n);
+        *crc++ = vb_crc32c(0, piece, n);
+        if (st == VB_OK)
+            st = append(w, piece, n);
+    }
+    return st;
+}
+
 /* Writes the elements of an array, then the checksums of the chunks, then zeros. */
 static vb_status append_array(struct writer *w, const struct vb_checkpoint_array *a)
 {
     static const char zeros[CP_ALIGN];
-    size_t len = (size_t)a->rows * (size_t)a->cols * sizeof(float), at, n;
-    const char *data = a->data;
-    uint32_t *crcs, *crc;
-    vb_status st = VB_OK;
+    size_t len = (size_t)a->rows * (size_t)a->cols * sizeof(float);
+    size_t crc_bytes = cp_n_chunks(len) * sizeof(uint32_t), room = a->fetch != NULL ? CP_CHUNK : 0;
+    char *memory = malloc(room + crc_bytes + 1);
+    uint32_t *crcs = (uint32_t *)(void *)(memory + room);
+    vb_status st;
 
-    crc = crcs = malloc(cp_n_chunks(len) * sizeof(*crcs) + 1);
-    if (crcs == NULL)
+    if (memory == NULL)
         return vb_err_sys("malloc");
-    for (at = 0; st == VB_OK && at < len; at += n) {
-        n = len - at < CP_CHUNK ? len - at : CP_CHUNK;
-        st = look_at(w, a, data + at, n);
-        *crc++ = vb_crc32c(0, data + at, n);
-        if (st == VB_OK)
-            st = append(w, data + at, n);
-    }
+    st = append_chunks(w, a, len, memory, crcs);
     if (st == VB_OK)
-        st = append(w, crcs, (size_t)((char *)crc - (char *)crcs));
-    free(crcs);
+        st = append(w, crcs, crc_bytes);
+    free(memory);
     return st == VB_OK ? append(w, zeros, (size_t)(cp_align(w->offset) - w->offset)) : st;
 }
 
@@ -215,6 +242,17 @@ static vb_status append_all(struct writer *w, const struct vb_checkpoint *cp, st
     st = append(w, &end, sizeof(end));
     VB_ASSERT(st != VB_OK || w->offset == head->file_bytes);
     return st;
+}
+
+bool vb_checkpoint_copy(const struct vb_checkpoint_array *a, void *to)
+{
+    size_t len = (size_t)a->rows * (size_t)a->cols * sizeof(float);
+
+    if (a->fetch != NULL)
+        return a->fetch(a->from, 0, len, to);
+    if (len > 0)
+        memcpy(to, a->data, len);
+    return true;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */

@@ -13,6 +13,10 @@
 
 enum vb_array_type { VB_ARRAY_F32, VB_ARRAY_U32 };
 
+/* Copies len bytes, from byte `at` of an array on. Returns false if they cannot be read any more.
+ */
+typedef bool (*vb_checkpoint_fetch_fn)(const void *from, size_t at, size_t len, void *to);
+
 struct vb_checkpoint_array {
     char name[VB_CHECKPOINT_NAME]; /* the name is unique and printable, has no /, and does not begin
                                       with a dot */
@@ -21,6 +25,11 @@ struct vb_checkpoint_array {
     int64_t rows, cols; /* row-major; cols is 1 for vectors; rows may be 0 */
     const void *data; /* writing: borrowed; after reading: aligned to a cache line, and valid until
                          vb_checkpoint_free() */
+
+    /* Writing: NULL, or the elements are not those at data, but those that fetch() copies. Offsets
+     * and lengths are multiples of 4; the writer's thread calls it. */
+    vb_checkpoint_fetch_fn fetch;
+    const void *from; /* its first argument; borrowed */
 };
 
 /* Everything that a run needs to be resumed. docs/checkpoint.md describes the format. */
@@ -54,6 +63,9 @@ void vb_checkpoint_free(struct vb_checkpoint *cp);
 /* Returns the array of this name, or NULL if there is none. */
 const struct vb_checkpoint_array *vb_checkpoint_find(const struct vb_checkpoint *cp,
                                                      const char *name);
+
+/* Copies all elements of an array that is to be written, or was read. */
+bool vb_checkpoint_copy(const struct vb_checkpoint_array *a, void *to);
 
 /* Returns the elements of the array of this name. If the array does not exist, has another type, or
  * does not have n elements, logs an error and returns NULL. */

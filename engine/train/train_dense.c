@@ -525,13 +525,13 @@ static vb_status dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     return VB_OK;
 }
 
-static bool dense_hold(struct vb_trainer *t, bool on)
+static bool dense_hold(struct vb_trainer *t, struct vb_checkpoint *cp)
 {
     struct dense_copies *c = &dense_of(t)->copies;
 
-    if (on && c->n < (c->swaps ? 3 : 2))
+    if (cp != NULL && c->n < (c->swaps ? 3 : 2))
         return false;
-    c->held = on ? c->now : -1;
+    c->held = cp != NULL ? c->now : -1;
     return true;
 }
 

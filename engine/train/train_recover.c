@@ -212,6 +212,7 @@ static vb_status catch_up(struct vb_trainer *t, const struct vb_agreed *agreed)
         st = t->ops->copy(t, from, lacks, agreed->step);
     if (st != VB_OK || !lacks)
         return st;
+    VB_LOG_INFO("step %lld was copied from rank %d", (long long)agreed->step, agreed->holder);
     t->step = agreed->step;
     t->samples += t->batch != NULL ? t->batch->n_global : t->recipe.global_batch;
     vb_group_step(t->place.group);

@@ -178,7 +178,7 @@ vb_status vb_train_saves_look(struct vb_trainer *t)
     if (s->untold == 0)
         return VB_OK;
     if (s->held && !vb_checkpoint_writer_busy(s->writer))
-        s->held = !t->ops->hold(t, false);
+        s->held = !t->ops->hold(t, NULL);
     while (s->untold > 0 && vb_checkpoint_writer_take(s->writer, &done)) {
         s->untold--;
         one = take_note(t, &done);
@@ -254,14 +254,14 @@ static vb_status begin_writing(struct vb_trainer *t, struct vb_checkpoint *cp, b
         leave_out(t, cp->step);
         return VB_OK;
     }
+    if (!last && t->ops->hold != NULL && vb_train_saves_beside(t))
+        t->saved.held = t->ops->hold(t, cp);
     vb_until_save(t, cp);
     if (!vb_checkpoint_writer_begin(t->saved.writer, cp, last))
         return vb_err(VB_ERR_USAGE, "the checkpoint of step %lld has no place to wait",
                       (long long)cp->step);
     t->saved.untold++;
     t->saved.step = cp->step;
-    if (!last && t->ops->hold != NULL && vb_train_saves_beside(t))
-        t->saved.held = t->ops->hold(t, true);
     return t->saved.held || (last && !t->async) ? VB_OK : wait_for_writer(t);
 }
 
@@ -271,7 +271,6 @@ static bool is_begun(const struct vb_trainer *t, int64_t step)
     return !t->async && t->view > 0 && t->saved.step == step;
 }
 
-/* All ranks prepare the checkpoint, because preparing may change the rounding of later steps. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
 {
     struct vb_checkpoint cp = {

@@ -10,38 +10,13 @@
  * the middle. If there are other ranks, the values that it overwrites are kept until the next
  * update. Plain SGD on a single rank needs no list: it adds to the weights row by row.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/train_sparse_priv.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EVAL_ROWS 1000
-
-struct sparse {
-    uint64_t features; /* number of features of the data set */
-    struct vb_k_sparse *weights;
-    struct vb_k_grad *grad;
-    struct vb_sparse *all;  /* NULL: this is the only rank */
-    float *logits;          /* (largest batch) outputs of the model */
-    struct vb_list list;    /* the gradient; the bias is the last entry */
-    size_t max_nnz;         /* of a batch */
-    size_t n_grad;          /* number of entries in the last gradient */
-    size_t n_shown;         /* number of entries of the gradient that was shown */
-    struct vb_k_undo *undo; /* values that the last update replaced; NULL: this is the only rank */
-    int n_global;           /* samples of the last update */
-    bool updated;           /* undo holds the values of an update */
-    struct vb_rows rows;    /* buffers for evaluation */
-    struct vb_mem rows_mem;
-    uint32_t *which;
-    float *flat; /* a copy of the parameters, allocated at the first use */
-    struct vb_checkpoint_array arrays[VB_K_SPARSE_PARTS];
-};
-
-static struct sparse *sparse_of(const struct vb_trainer *t)
-{
-    return t->state;
-}
 
 struct vb_k_csr vb_train_csr(const struct vb_rows *rows)
 {
@@ -142,6 +117,8 @@ static vb_status sparse_create(struct vb_trainer *t)
     st = vb_k_sparse_create(&t->recipe.rule, s->features + 1, &s->weights);
     if (st == VB_OK)
         begin_state(t, s);
+    if (st == VB_OK && !t->async && vb_train_saves_beside(t))
+        st = vb_k_sparse_save_beside(s->weights);
     if (st == VB_OK)
         st = make_buffers(t, s);
     if (st == VB_OK)
@@ -262,6 +239,16 @@ static vb_status not_finite(struct vb_trainer *t, int64_t step, const struct vb_
     return vb_health_weights(t, step, s->list.keys, s->list.values, n + 1);
 }
 
+/* A checkpoint that is being written keeps the weights that these rows change. */
+static void touch_rows(struct sparse *s, const struct vb_k_csr *csr)
+{
+    uint32_t bias_key = (uint32_t)s->features;
+
+    vb_k_sparse_touch(s->weights, csr->index + csr->offset[0],
+                      (size_t)(csr->offset[csr->n] - csr->offset[0]));
+    vb_k_sparse_touch(s->weights, &bias_key, 1);
+}
+
 /* Adds to the weights directly. Returns false, and does nothing, if the update rule is not plain
  * SGD, if there are other ranks, or if steps may have several pieces. */
 static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
@@ -279,6 +266,7 @@ static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
     if (vb_train_record_wants_norm(t) && gradient(s, csr, &n) == VB_OK)
         vb_train_record_norm(t, vb_k_norm(s->list.values, n) / t->batch->n_global);
     begin_ns = vb_trace_begin();
+    touch_rows(s, csr);
     vb_k_csr_add(csr, s->logits, scale, w);
     for (i = 0; i < csr->n; i++)
         sum += s->logits[i];
@@ -488,14 +476,9 @@ static vb_status sparse_copy(struct vb_trainer *t, int from, bool lacks, int64_t
                               s->undo);
 }
 
-/* The weights become those that a checkpoint of this step has. */
 static void sparse_regrouped(struct vb_trainer *t)
 {
-    struct sparse *s = sparse_of(t);
-
-    if (vb_k_sparse_is_lazy(&t->recipe.rule))
-        vb_k_sparse_settle(s->weights);
-    s->updated = false;
+    sparse_of(t)->updated = false;
 }
 
 static vb_status sparse_step_back(struct vb_trainer *t)
@@ -509,7 +492,7 @@ static vb_status sparse_step_back(struct vb_trainer *t)
     return VB_OK;
 }
 
-/* ---- evaluation and checkpoints -------------------------------------------------------------- */
+/* ---- evaluation -------------------------------------------------------------------------- */
 
 static vb_status read_test(struct vb_trainer *t, int first, int n, struct vb_k_csr *csr_p)
 {
@@ -630,48 +613,6 @@ static float *sparse_memory(struct vb_trainer *t, size_t *n_p, void **state_p, i
     return vb_k_sparse_weights(s->weights);
 }
 
-static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
-{
-    struct sparse *s = sparse_of(t);
-    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
-    int i, n = vb_k_sparse_parts(s->weights, parts);
-
-    for (i = 0; i < n; i++) {
-        s->arrays[i] =
-            (struct vb_checkpoint_array){.type = parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32,
-                                         .rows = (int64_t)parts[0].n,
-                                         .cols = (int64_t)(parts[i].n / parts[0].n),
-                                         .state = i > 0,
-                                         .data = parts[i].data};
-        snprintf(s->arrays[i].name, sizeof(s->arrays[i].name), "%s", parts[i].name);
-    }
-    cp->arrays = s->arrays;
-    cp->n_arrays = n;
-    /* With a lazy update rule, saving brings the weights up to date. The values in undo are not up
-     * to date, so they can no longer be used. */
-    if (vb_k_sparse_is_lazy(&t->recipe.rule))
-        s->updated = false;
-    return VB_OK;
-}
-
-static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
-{
-    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
-    int i, n = vb_k_sparse_parts(sparse_of(t)->weights, parts);
-
-    for (i = 0; i < n; i++) {
-        const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, parts[i].name);
-        /* the elements of both types have 32 bits */
-        const void *data =
-            vb_checkpoint_data(cp, parts[i].name, a != NULL ? a->type : VB_ARRAY_F32, parts[i].n);
-
-        if (data == NULL)
-            return VB_ERR_INPUT;
-        memcpy(parts[i].data, data, parts[i].n * 4);
-    }
-    return VB_OK;
-}
-
 const struct vb_trainer_ops vb_trainer_sparse = {
     .compile = sparse_compile,
     .create = sparse_create,
@@ -685,8 +626,10 @@ const struct vb_trainer_ops vb_trainer_sparse = {
     .gradient = sparse_gradient,
     .weights = sparse_weights,
     .unseen = sparse_unseen,
-    .save = sparse_save,
-    .restore = sparse_restore,
+    .save = vb_sparse_save,
+    .hold = vb_sparse_hold,
+    .restore = vb_sparse_restore,
+    .settle = vb_sparse_settle,
     .memory = sparse_memory,
     .close = sparse_close,
     .destroy = sparse_destroy,

@@ -139,12 +139,15 @@ static vb_status keep(struct vb_trainer *t, int64_t step)
     to += (size_t)u->place * u->place_bytes;
     st = t->ops->save(t, &cp);
     for (i = 0; i < cp.n_arrays && st == VB_OK; i++) {
-        memcpy(to, cp.arrays[i].data, bytes_of(&cp.arrays[i]));
+        if (!vb_checkpoint_copy(&cp.arrays[i], to))
+            st = VB_ERR_TIMEOUT;
         u->kept.arrays[i] = cp.arrays[i];
         u->kept.arrays[i].data = to;
+        u->kept.arrays[i].fetch = NULL;
         to += bytes_of(&cp.arrays[i]);
     }
     u->kept.n_arrays = cp.n_arrays;
+    u->kept.step = step;
     u->kept_step = st == VB_OK ? step : -1;
     return st;
 }
@@ -165,6 +168,8 @@ vb_status vb_until_settle(struct vb_trainer *t)
     if (u->kept_step == t->step && !t->async)
         return VB_OK;
     st = t->ops->restore(t, &u->kept);
+    if (st == VB_OK && t->ops->settle != NULL)
+        t->ops->settle(t);
     vb_lap(&t->laps, VB_PHASE_EVAL);
     return st;
 }
@@ -323,6 +328,7 @@ static bool resume_best(struct vb_trainer *t, const struct vb_checkpoint *cp)
             return false;
         u->kept.arrays[i] = now.arrays[i];
         u->kept.arrays[i].data = memcpy(to, a->data, bytes_of(a));
+        u->kept.arrays[i].fetch = NULL;
         to += bytes_of(a);
     }
     u->kept.n_arrays = now.n_arrays;
@@ -380,7 +386,7 @@ void vb_until_resume(struct vb_trainer *t, const struct vb_checkpoint *cp)
     u->mark = s.mark;
     u->result.accuracy = s.accuracy;
     u->result.loss = s.loss;
-    u->kept_step = s.kept_step;
+    u->kept.step = u->kept_step = s.kept_step;
     u->kept_accuracy = s.kept_accuracy;
     u->kept_loss = s.kept_loss;
 }

@@ -167,12 +167,14 @@ struct vb_trainer_ops {
     vb_status (*unseen)(struct vb_trainer *t, int n, int64_t *nonzeros_p, int64_t *unseen_p);
 
     /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
-     * After hold(true) it borrows them until hold(false), and steps leave them alone; hold() is
-     * NULL, or returns false, if that is not possible. restore() checks the arrays of a checkpoint
-     * and copies them into the model. */
+     * After hold(cp), with what save() has filled in, it borrows them until hold(NULL), and steps
+     * do not change what is written; hold() is NULL, or returns false, if that is not possible.
+     * restore() checks the arrays of a checkpoint and copies them into the model. After it, settle()
+     * says that their step is another one than the checkpoint's; NULL: that does not matter. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
-    bool (*hold)(struct vb_trainer *t, bool on);
+    bool (*hold)(struct vb_trainer *t, struct vb_checkpoint *cp);
     vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
+    void (*settle)(struct vb_trainer *t);
 
     /* Asynchronous training: returns the parameters that are evaluated and saved, and the state of
      * the update rule. *words_p: number of 32-bit words of state per parameter. *state_p is NULL if

@@ -7,18 +7,18 @@
  *
  * Consecutive steps with the same rate are a *run*. The first POWERS powers of the map of the
  * current run are kept. Earlier runs are kept in a tree of products of 1, 2, 4 ... aligned runs, so
- * the map of any range of runs is the product of a few maps. When all RUNS are used, all features
- * are brought up to date and the table is emptied. Ranks that took the same steps have the same
- * bits.
+ * the map of any range of runs is the product of a few maps. After RUNS steps all features are
+ * brought up to date and the table is emptied: then it has always space, and when this happens
+ * depends on the number of steps alone. Ranks that took the same steps have the same bits.
  */
 #include "kernels/sparse/lazy_priv.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define RUNS_BITS 16
 #define RUNS ((uint32_t)1 << RUNS_BITS)
 #define POWERS 65536u
-#define STEPS_MAX 0xfffffff0u
 
 struct lazy {
     struct vb_k_rule rule;
@@ -135,9 +135,10 @@ static bool new_run(const struct lazy *z, float rate)
     return z->runs == 0 || z->rate[z->runs - 1] != rate;
 }
 
-bool vb_k_lazy_full(const struct lazy *z, float rate)
+/* However often the rate changes. */
+uint32_t vb_k_lazy_room(void)
 {
-    return z->steps >= STEPS_MAX || (z->runs == RUNS && new_run(z, rate));
+    return RUNS;
 }
 
 void vb_k_lazy_note(struct lazy *z, float rate)
@@ -174,6 +175,21 @@ void vb_k_lazy_forget(struct lazy *z)
 {
     z->steps = 0;
     z->runs = 0;
+}
+
+/* Copies what is in use. */
+void vb_k_lazy_copy(const struct lazy *from, struct lazy *to)
+{
+    uint32_t n = from->runs > 0 ? from->steps - from->first[from->runs - 1] : 0;
+    int l;
+
+    to->steps = from->steps;
+    to->runs = from->runs;
+    memcpy(to->first, from->first, from->runs * sizeof(*to->first));
+    memcpy(to->rate, from->rate, from->runs * sizeof(*to->rate));
+    memcpy(to->power, from->power, (n < POWERS ? n : POWERS) * sizeof(*to->power));
+    for (l = 0; l <= RUNS_BITS; l++)
+        memcpy(to->tree[l], from->tree[l], (from->runs >> l) * sizeof(*to->tree[l]));
 }
 
 /* Returns the run that contains the step after the first `from` steps. */

@@ -20,12 +20,13 @@ void vb_k_lazy_destroy(struct lazy *lazy);
 /* Returns the number of steps since creation or the last vb_k_lazy_forget(). */
 uint32_t vb_k_lazy_steps(const struct lazy *lazy);
 
-/* Returns true if the table has no space for a step with this rate. The caller must then bring all
- * features up to date and call vb_k_lazy_forget(). */
-bool vb_k_lazy_full(const struct lazy *lazy, float rate);
+/* Returns the number of steps for which a table has space. When it is full, the caller must bring
+ * all features up to date and call vb_k_lazy_forget(). */
+uint32_t vb_k_lazy_room(void);
 void vb_k_lazy_note(struct lazy *lazy, float rate);
 void vb_k_lazy_take_back(struct lazy *lazy); /* removes the last step; may be called once */
 void vb_k_lazy_forget(struct lazy *lazy);
+void vb_k_lazy_copy(const struct lazy *from, struct lazy *to); /* of the same rule */
 
 /* Returns the map of all steps after the first `from`, for a feature without gradients. */
 struct lazy_map vb_k_lazy_since(const struct lazy *lazy, uint32_t from);

@@ -116,7 +116,7 @@ size_t vb_k_undo_gradient(const struct vb_k_undo *undo, const uint32_t **keys_p,
 /* Reverts the last update, which must have filled in this undo. May be called once. */
 void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo);
 
-/* The memory of a sparse model, to be saved and restored as it is, after vb_k_sparse_settle(). */
+/* The memory of a sparse model. With a lazy rule, weights in memory are out of date. */
 #define VB_K_SPARSE_PARTS 2
 
 struct vb_k_sparse_part {
@@ -128,9 +128,40 @@ struct vb_k_sparse_part {
 
 int vb_k_sparse_parts(struct vb_k_sparse *sparse, struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS]);
 
-/* Brings all features in memory up to date. Also runs automatically after 65,536 changes of the
- * rate. All ranks must do it at the same step, because it changes bits. */
+/* Brings all features in memory up to date. Updates do this every 65,536 steps. All ranks must do
+ * it at the same step, because it changes the rounding of later steps. */
 void vb_k_sparse_settle(struct vb_k_sparse *sparse);
+
+/* With a lazy rule: returns the number of steps since all features were up to date; otherwise 0. A
+ * model whose memory was restored goes on after `step` steps with resume. Returns false if that is
+ * impossible. */
+uint32_t vb_k_sparse_late(const struct vb_k_sparse *sparse);
+bool vb_k_sparse_resume(struct vb_k_sparse *sparse, const struct vb_k_schedule *schedule,
+                        int64_t step, uint32_t late);
+
+/* ---- saving a sparse model while it is updated ----------------------------------------------- */
+
+/* Allocates what hold needs: as much memory as the model has. */
+vb_status vb_k_sparse_save_beside(struct vb_k_sparse *sparse);
+
+/* From hold(true) to hold(false), another thread may read the model as it was at hold(true).
+ * Returns false if save_beside was not called. */
+bool vb_k_sparse_hold(struct vb_k_sparse *sparse, bool on);
+
+enum vb_k_sparse_saved {
+    VB_K_SAVED_WEIGHTS, /* up to date */
+    VB_K_SAVED_STATE,
+    VB_K_SAVED_MEMORY, /* the weights in memory */
+};
+
+/* Reads n 32-bit words of a part, from word `first` on. Any thread may call this function while the
+ * model is held, one at a time. Returns false if the old values are lost. */
+bool vb_k_sparse_held(const struct vb_k_sparse *sparse, enum vb_k_sparse_saved part, size_t first,
+                      size_t n, void *to);
+
+/* Called before somebody else writes the weights at keys, in any order, or all of them. */
+void vb_k_sparse_touch(struct vb_k_sparse *sparse, const uint32_t *keys, size_t n);
+void vb_k_sparse_touch_all(struct vb_k_sparse *sparse);
 
 /* ---- weights that others change at the same time --------------------------------------------- */
 

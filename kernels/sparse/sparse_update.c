@@ -10,7 +10,7 @@
  * beginning, and physical pages are allocated when they are touched.
  */
 #include "kernels/sparse/csr_rows_priv.h"
-#include "kernels/sparse/lazy_priv.h"
+#include "kernels/sparse/sparse_priv.h"
 #include "kernels/update/update_inside.h"
 
 #include <stdlib.h>
@@ -21,28 +21,6 @@
 #define CHUNK 1024 /* number of keys that a thread takes at a time */
 #define PARALLEL 8192
 #define ALWAYS static inline __attribute__((always_inline))
-
-/* The 32-bit words of a feature's state. In memory they are in this order. */
-struct state {
-    float s, t;
-    uint32_t step; /* number of steps already applied to the feature */
-};
-
-/* What a feature has. Constants wherever a function with such an argument is inlined in a loop. */
-struct shape {
-    enum vb_k_rule_kind kind;
-    int floats, words; /* number of floats, and of all 32-bit words, in a feature's state */
-};
-
-struct vb_k_sparse {
-    struct vb_k_rule rule;
-    uint64_t features;
-    struct shape has;
-    struct lazy *lazy; /* NULL: features without a gradient do not change */
-    struct vb_mem weights, states;
-    float *w;        /* (features) */
-    uint32_t *state; /* (features, words) */
-};
 
 /* Maps memory and touches it now instead of in the first steps, because zeroing a huge page takes
  * longer than a step. Steps may never touch all of a very large memory. */
@@ -124,6 +102,8 @@ void vb_k_sparse_destroy(struct vb_k_sparse *sparse)
 {
     if (sparse == NULL)
         return;
+    vb_k_aside_destroy(sparse->aside);
+    vb_k_lazy_destroy(sparse->lazy_then);
     vb_k_lazy_destroy(sparse->lazy);
     vb_mem_unmap(&sparse->states);
     vb_mem_unmap(&sparse->weights);
@@ -139,7 +119,6 @@ int vb_k_sparse_parts(struct vb_k_sparse *s, struct vb_k_sparse_part parts[VB_K_
 {
     size_t n = (size_t)s->features;
 
-    vb_k_sparse_settle(s);
     parts[0] = (struct vb_k_sparse_part){"w", false, n, s->w};
     parts[1] = (struct vb_k_sparse_part){"state", s->has.words > s->has.floats,
                                          n * (size_t)s->has.words, s->state};
@@ -148,16 +127,7 @@ int vb_k_sparse_parts(struct vb_k_sparse *s, struct vb_k_sparse_part parts[VB_K_
 
 ALWAYS struct state load(struct shape r, const struct vb_k_sparse *s, uint32_t key)
 {
-    const uint32_t *at = s->state + (size_t)key * (size_t)r.words;
-    struct state x = {0};
-
-    if (r.floats > 0)
-        memcpy(&x.s, at, sizeof(x.s));
-    if (r.floats > 1)
-        memcpy(&x.t, at + 1, sizeof(x.t));
-    if (r.words > r.floats)
-        x.step = at[r.floats];
-    return x;
+    return sparse_state(r, s->state + (size_t)key * (size_t)r.words);
 }
 
 ALWAYS void store(struct shape r, struct vb_k_sparse *s, uint32_t key, struct state x)
@@ -172,28 +142,12 @@ ALWAYS void store(struct shape r, struct vb_k_sparse *s, uint32_t key, struct st
         at[r.floats] = x.step;
 }
 
-/* Brings a weight and its momentum up to the last complete step. */
-static inline void catch_up(const struct vb_k_sparse *s, float *w, struct state *x)
-{
-    struct lazy_map m;
-    double was = (double)*w, v = (double)x->s;
-
-    if (s->lazy == NULL || x->step == vb_k_lazy_steps(s->lazy))
-        return;
-    m = vb_k_lazy_since(s->lazy, x->step);
-    x->step = vb_k_lazy_steps(s->lazy);
-    if (was == 0 && v == 0)
-        return;
-    *w = (float)(m.a * was + m.b * v);
-    x->s = (float)(m.c * was + m.d * v);
-}
-
 static inline float weight_now(const struct vb_k_sparse *s, uint32_t key)
 {
     struct state x = load(s->has, s, key);
     float w = s->w[key];
 
-    catch_up(s, &w, &x);
+    sparse_catch_up(s->lazy, &w, &x);
     return w;
 }
 
@@ -287,6 +241,7 @@ void vb_k_sparse_undo(struct vb_k_sparse *s, const struct vb_k_undo *undo)
     struct state x;
     size_t i;
 
+    vb_k_sparse_touch(s, undo->keys, undo->n);
     for (i = 0; i < undo->n; i++) { /* what the rule does not need is not stored */
         x = (struct state){undo->s[i], undo->t[i], undo->step[i]};
         s->w[undo->keys[i]] = undo->w[i];
@@ -360,7 +315,7 @@ static void catch_up_block(const struct vb_k_sparse *s, size_t n, struct block *
 
     for (i = 0; i < n; i++) {
         x = (struct state){.s = b->s[i], .step = b->step[i]};
-        catch_up(s, &b->w[i], &x);
+        sparse_catch_up(s->lazy, &b->w[i], &x);
         b->s[i] = x.s;
         b->step[i] = x.step + 1;
     }
@@ -460,11 +415,12 @@ void vb_k_sparse_settle(struct vb_k_sparse *s)
 
     if (s->lazy == NULL)
         return;
+    vb_k_sparse_touch_all(s);
     for (k = 0; k < s->features; k++) {
         x = load(s->has, s, (uint32_t)k);
         if (x.step == 0 && s->w[k] == 0 && x.s == 0)
             continue; /* the feature was never updated; skipping it avoids allocating its page */
-        catch_up(s, &s->w[k], &x);
+        sparse_catch_up(s->lazy, &s->w[k], &x);
         x.step = 0;
         store(s->has, s, (uint32_t)k, x);
     }
@@ -513,8 +469,10 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
                     undo->room);
     if (st != VB_OK)
         return st;
-    if (sparse->lazy != NULL && vb_k_lazy_full(sparse->lazy, rate))
+    if (sparse->lazy != NULL && vb_k_lazy_steps(sparse->lazy) == vb_k_lazy_room())
         vb_k_sparse_settle(sparse);
+    if (vb_k_aside_is_on(sparse->aside))
+        vb_k_aside_keep(sparse->aside, keys, n);
     update_all(sparse, &p);
     if (sparse->lazy != NULL)
         vb_k_lazy_note(sparse->lazy, rate);

@@ -90,8 +90,8 @@ struct vb_group_plan {
     int world;
     int near_peers; /* number of peers on this host */
     enum vb_transport_choice transport;
-    bool progress, elastic; /* as in struct vb_group_opts */
-    int windows;            /* number of windows, with that of barrier, broadcast and gather */
+    bool progress, elastic, agrees; /* as in struct vb_group_opts */
+    int windows; /* number of windows, with that of barrier, broadcast and gather */
 };
 
 struct vb_group_need {

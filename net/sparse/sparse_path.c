@@ -375,7 +375,7 @@ vb_status vb_sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     if (st == VB_OK)
         st = vb_wait(s->dense, &req);
     if (st != VB_OK) {
-        VB_LOG_ERROR("%s failed in its dense allreduce", s->what);
+        (void)vb_err(st, "%s failed in its dense allreduce", s->what);
         return vb_sparse_fail(s, st);
     }
     st = collect(s, data, divisor, n_p);

@@ -137,7 +137,7 @@ static vb_status wait_for(struct vb_sparse *s, bool (*ready)(struct waiting *w),
     if (st == VB_OK && w->lost != VB_NO_PLACE)
         st = vb_group_say_gone(s->group, w->lost, s->what);
     else if (st != VB_OK && vb_group_status(s->group) != VB_OK)
-        VB_LOG_ERROR("%s failed while waiting for rank %d (%s)", s->what, w->from,
+        (void)vb_err(st, "%s failed while waiting for rank %d (%s)", s->what, w->from,
                      vb_group_host(s->group, w->from));
     return st == VB_OK ? VB_OK : vb_sparse_fail(s, st);
 }
@@ -297,8 +297,9 @@ vb_status vb_sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, s
     vb_status st = vb_put_wait(s->win, to, NULL, src, dst, len_bytes, note, op, 0);
 
     if (st != VB_OK) {
-        VB_LOG_ERROR("%s failed while sending to rank %d (%s)", s->what, to, host_of(s, rank));
-        return vb_sparse_fail(s, vb_group_put_failed(s->group, to, st, s->what));
+        st = vb_group_put_failed(s->group, to, st, s->what);
+        (void)vb_err(st, "%s failed while sending to rank %d (%s)", s->what, to, host_of(s, rank));
+        return vb_sparse_fail(s, st);
     }
     s->wire_bytes += len_bytes;
     return VB_OK;

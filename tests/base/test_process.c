@@ -126,6 +126,46 @@ static void a_descriptor_names_one_process(void **state)
     close(other);
 }
 
+/* A number alone names no process: another one may have it by now. */
+static void a_process_is_opened_by_its_identity(void **state)
+{
+    struct vb_process_id id, other;
+    int fd, fds[2];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    pid = fork();
+    if (pid == 0) {
+        vb_process_id(&id);
+        if (write(fds[1], &id, sizeof(id)) == (ssize_t)sizeof(id))
+            pause();
+        _exit(0);
+    }
+    assert_int_equal(read(fds[0], &id, sizeof(id)), sizeof(id));
+    close(fds[0]);
+    close(fds[1]);
+    if (id.number != (uint32_t)pid) { /* /proc is that of another PID namespace */
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        skip();
+    }
+    fd = vb_process_open(&id);
+    assert_true(fd >= 0 && vb_process_fd_is(fd, pid));
+    other = id;
+    other.start++;
+    assert_int_equal(vb_process_open(&other), -1);
+    other = id;
+    other.ns++;
+    assert_int_equal(vb_process_open(&other), -1);
+    assert_int_equal(vb_process_open(&(struct vb_process_id){0}), -1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_true(vb_process_ended(fd, WAIT_MS));
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(vb_process_open(&id), -1);
+    close(fd);
+}
+
 /* Runs in a PID namespace of its own, as process 1. It sees itself but not its parent. */
 static int in_namespace(int parents_fd)
 {
@@ -309,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_share_a_token_and_children_do_not),
         cmocka_unit_test(a_descriptor_names_one_process),
+        cmocka_unit_test(a_process_is_opened_by_its_identity),
         cmocka_unit_test(a_process_in_a_namespace_above_cannot_be_killed),
         cmocka_unit_test(a_pause_stops_the_process),
         cmocka_unit_test(a_pause_ends_with_the_process),

@@ -5,6 +5,7 @@
  * nothing, and all bits are those of a run that does not save.
  *
  * Covers: engine/train/train_save.c engine/train/train_dense.c engine/train/train_shared_update.c
+ * Covers: engine/train/train_sparse_save.c
  */
 #include "engine/train/trainer.h"
 #include "tests/support/alloc.h"
@@ -22,7 +23,7 @@
 struct run {
     const char *model, *data, *rule;
     int64_t shared_update_min;
-    double clip;
+    double clip, decay;
     bool saves;
     char dir[64];
 };
@@ -36,6 +37,8 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->length.global_batch = 30;
     o->length.steps = STEPS;
     o->learn.clip = run->clip > 0 ? run->clip : -1;
+    if (run->decay > 0)
+        o->learn.weight_decay = run->decay;
     o->save.dir = run->saves ? run->dir : NULL;
     o->save.every = run->saves ? SAVED : 0;
     if (strcmp(run->model, "sparse-lr") != 0)
@@ -60,7 +63,9 @@ static struct vb_checkpoint copy_of(struct vb_trainer *t)
         if (data == NULL)
             abort();
         copy.arrays[i] = cp.arrays[i];
-        copy.arrays[i].data = memcpy(data, cp.arrays[i].data, len);
+        copy.arrays[i].data = data;
+        if (!vb_checkpoint_copy(&cp.arrays[i], data))
+            abort();
     }
     return copy;
 }
@@ -158,6 +163,12 @@ static void no_step_waits_for_the_disk(void **state)
         {.model = "lenet", .data = "synth:600", .rule = "sgd", .clip = 0.01},
         {.model = "lenet", .data = "synth:600", .shared_update_min = 4},
         {.model = "lenet", .data = "synth:600", .shared_update_min = 4, .clip = 0.01},
+        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "sgd"},
+        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "adagrad"},
+        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "ftrl"},
+        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
+        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "nesterov"},
+        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "sgd", .decay = 0.01},
     };
     size_t i;
 

@@ -220,18 +220,14 @@ static uint32_t mark_of(struct vb_trainer *t)
     return params != NULL ? vb_crc32c(0, params, n * sizeof(*params)) : 0;
 }
 
-/* A step can be undone. The exception is a checkpoint after the step that has applied pending
- * updates. */
+/* A step can be undone, also after a checkpoint. */
 static int undo_around_a_checkpoint(struct vb_trainer *t)
 {
-    bool lazy = t->recipe.rule.kind == VB_K_MOMENTUM && strcmp(t->o->model, "sparse-lr") == 0;
     struct vb_checkpoint cp = {.step = 0};
     uint32_t before = mark_of(t);
 
     if (vb_trainer_step(t) != VB_OK || t->ops->save(t, &cp) != VB_OK)
         return 1;
-    if (lazy)
-        return T_WRONG(t->ops->step_back(t) == VB_ERR_USAGE);
     return T_WRONG(t->ops->step_back(t) == VB_OK) + T_WRONG(mark_of(t) == before);
 }
 

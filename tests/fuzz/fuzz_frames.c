@@ -3,11 +3,12 @@
  * Fuzzes the frames of an authenticated peer on a control connection. The input has frames without
  * tags, which are added here: random bytes would hardly ever have the right ones.
  *
- * Covers: net/control/conn.c net/control/membership.c
+ * Covers: net/control/conn.c net/control/membership.c net/control/agree.c
  */
 #include "net/control/control_priv.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #define WORLD 3
@@ -49,7 +50,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     c.opts.elastic = size > 0 && (data[size - 1] & 1) != 0;
     /* epoch 2: this rank has joined later */
     c.opts.epoch = size > 0 && (data[size - 1] & 2) != 0 ? 2 : 1;
+    c.opts.agrees = c.opts.elastic && (data[size - 1] & 4) != 0;
     c.epoch = c.opts.epoch;
+    c.complete = true;
+    c.epoll_fd = -1;
+    vb_times_of(0, 0, &c.opts.times);
+    c.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c.wake_fd < 0 || !vb_agree_open(&c))
+        return 0;
     for (i = 0; i < WORLD; i++)
         vb_conn_init(&conns[i]);
     i = c.opts.rank == 0 ? 1 : 0;
@@ -66,7 +74,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += n;
         size -= n;
         vb_conn_read(&c, i);
+        (void)vb_agree_work(&c, vb_clock_ns() + size);
     }
+    if (c.agreement != NULL &&
+        !view_has(&vb_view_now(&c.agreement->machine)->members, c.opts.rank) &&
+        vb_view_status(&c.agreement->machine) != VIEW_ENDED)
+        abort();
     if (conns[i].join.offers.n > 64 || (!c.opts.elastic && conns[i].join.offers.first != NULL))
         abort();
     if (conns[i].blobs.n > 8 || (c.table != NULL && i != 0))
@@ -75,6 +88,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (i = 0; i < WORLD; i++)
         vb_conn_fini(&conns[i]);
     free(c.table);
+    vb_agree_free(&c);
+    close(c.wake_fd);
     pthread_cond_destroy(&c.changed);
     pthread_mutex_destroy(&c.lock);
     return 0;

@@ -65,6 +65,12 @@ static void two_ranks_need_an_address_and_a_secret(void **state)
     opts.elastic = true;
     opts.slots = 2;
     refused(&opts, "address of rank 0", "HOST:PORT");
+    opts.agrees = true;
+    refused(&opts, "elastic group without slots for joiners", "agree");
+    opts.elastic = false;
+    opts.slots = 0;
+    refused(&opts, "elastic group without slots for joiners", "agree");
+    opts.agrees = false;
     opts.timeout_ms = -1;
     opts.root = "127.0.0.1:0";
     refused(&opts, "timeout of -1 ms", "out of range");

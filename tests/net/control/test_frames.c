@@ -3,13 +3,14 @@
  * Tests that control frames are authentic: two ranks without threads are connected through the
  * test, which injects, repeats, returns, swaps, cuts and damages their frames.
  *
- * Covers: net/control/auth.c net/control/conn.c net/control/join.c
+ * Covers: net/control/auth.c net/control/conn.c net/control/join.c net/control/agree.c
  */
 #include "net/control/control_priv.h"
 
 #include "tests/support/alloc.h"
 #include "tests/support/ranks.h"
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define ROOM 8192
@@ -435,6 +436,67 @@ static void a_joiner_checks_its_slot(void **state)
     }
 }
 
+/* ---- groups that agree ----------------------------------------------------------------------- */
+
+static void side_agrees(struct side *s)
+{
+    s->c.opts.agrees = true;
+    vb_times_of(0, 0, &s->c.opts.times);
+    s->c.complete = true;
+    s->c.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_true(s->c.wake_fd >= 0);
+    assert_true(vb_agree_open(&s->c));
+}
+
+static void side_disagrees(struct side *s)
+{
+    vb_agree_free(&s->c);
+    close(s->c.wake_fd);
+}
+
+/* Rank 1 sends this message to rank 0. Returns whether it was taken. */
+static bool is_taken(const struct view_message *message, bool agrees)
+{
+    unsigned char bytes[ROOM], payload[WIRE_VIEW_BYTES];
+    struct side sides[2];
+    bool taken;
+    size_t n;
+
+    begin(sides, true);
+    if (agrees)
+        side_agrees(&sides[0]);
+    vb_view_encode(message, payload);
+    n = send_frame(&sides[1], WIRE_VIEW, payload, sizeof(payload), bytes);
+    assert_true(!agrees || vb_control_commit(&sides[0].c, 1, 1));
+    arrive(&sides[0], bytes, n);
+    taken = sides[0].conns[1].fd >= 0;
+    assert_true(!taken || !vb_control_commit(&sides[0].c, 2, 1)); /* a report stops the rank */
+    if (agrees)
+        side_disagrees(&sides[0]);
+    end(sides);
+    return taken;
+}
+
+static void views_are_agreed_by_frames(void **state)
+{
+    struct view_message m = {.kind = VIEW_REPORT};
+    struct view_message wrong;
+
+    (void)state;
+    m.view = (struct view){.epoch = 1, .members = view_first(2)};
+    assert_true(is_taken(&m, true));
+    assert_false(is_taken(&m, false)); /* that group does not agree */
+    wrong = m;
+    wrong.kind = VIEW_KIND_LAST + 1;
+    assert_false(is_taken(&wrong, true));
+    wrong = m;
+    wrong.step = 3; /* it cannot have done step 2 without this rank */
+    assert_false(is_taken(&wrong, true));
+    wrong = m;
+    wrong.suspects = wrong.proved = view_one(0); /* this rank is not dead */
+    assert_false(is_taken(&wrong, true));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -449,6 +511,7 @@ int main(void)
         cmocka_unit_test(an_unproved_length_gets_no_memory),
         cmocka_unit_test(unproved_bytes_are_not_heard),
         cmocka_unit_test(elastic_groups_lose_one_member),
+        cmocka_unit_test(views_are_agreed_by_frames),
         cmocka_unit_test(a_joiner_checks_its_slot),
     };
 

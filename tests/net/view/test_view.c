@@ -226,6 +226,26 @@ static void a_dropped_rank_learns_it(void **state)
     job_fini(&j);
 }
 
+/* Before a connection is closed: later nobody could tell it any more. */
+static void a_rank_that_is_left_out_is_told(void **state)
+{
+    struct view_out out;
+    struct job j;
+
+    (void)state;
+    job_init(&j, 3);
+    vb_view_farewell(&j.m[0], 2, &out);
+    assert_int_equal(out.n, 0); /* it is a member */
+    j.dead[2] = true;           /* nothing reaches it */
+    suspect(&j, 0, 2, VIEW_LOST);
+    all_go_on(&j, 2, 2, 0, 0);
+    vb_view_farewell(&j.m[0], 2, &out);
+    assert_int_equal(out.n, 1);
+    assert_int_equal(out.sends[0].message.kind, VIEW_TELL);
+    assert_true(view_has(&out.sends[0].to, 2) && view_count(&out.sends[0].to) == 1);
+    job_fini(&j);
+}
+
 static void impossible_messages_are_refused(void **state)
 {
     struct job j;
@@ -254,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_minority_ends_after_the_grace),
         cmocka_unit_test(a_proof_needs_no_vote),
         cmocka_unit_test(a_dropped_rank_learns_it),
+        cmocka_unit_test(a_rank_that_is_left_out_is_told),
         cmocka_unit_test(impossible_messages_are_refused),
     };
 

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The checkpoints of sparse logistic regression. While one is being written, updates keep aside
+ * what they overwrite (kernels/sparse/aside.c).
+ */
+#include "engine/train/train_sparse_priv.h"
+
+#include <string.h>
+
+/* Arrays that only a lazy update rule needs: the weights in memory, which are out of date, and the
+ * number of steps since they were not. A run that resumes begins with them, so it makes the steps
+ * that it would have made without a checkpoint. */
+#define LATE "late"
+#define LATE_STEPS "late.steps"
+
+/* What the writer reads of a model that steps do not change meanwhile... */
+static bool fetch_weights(const void *weights, size_t at, size_t len, void *to)
+{
+    vb_k_sparse_read(weights, at / sizeof(float), len / sizeof(float), to);
+    return true;
+}
+
+/* ... and of one that they do. */
+static bool fetch_held_weights(const void *weights, size_t at, size_t len, void *to)
+{
+    return vb_k_sparse_held(weights, VB_K_SAVED_WEIGHTS, at / 4, len / 4, to);
+}
+
+static bool fetch_held_state(const void *weights, size_t at, size_t len, void *to)
+{
+    return vb_k_sparse_held(weights, VB_K_SAVED_STATE, at / 4, len / 4, to);
+}
+
+static bool fetch_held_memory(const void *weights, size_t at, size_t len, void *to)
+{
+    return vb_k_sparse_held(weights, VB_K_SAVED_MEMORY, at / 4, len / 4, to);
+}
+
+static bool fetch_number(const void *number, size_t at, size_t len, void *to)
+{
+    uint32_t word = (uint32_t)(uintptr_t)number;
+
+    memcpy(to, (const char *)&word + at, len);
+    return true;
+}
+
+/* With a lazy rule the weights in memory go into a checkpoint, too: steps go on with them. */
+static int save_late(const struct sparse *s, struct vb_checkpoint_array *arrays, int n)
+{
+    uintptr_t late = vb_k_sparse_late(s->weights);
+
+    arrays[0].fetch = fetch_weights;
+    arrays[n++] = (struct vb_checkpoint_array){
+        .name = LATE, .rows = arrays[0].rows, .cols = 1, .state = true, .data = arrays[0].data};
+    arrays[n++] = (struct vb_checkpoint_array){.name = LATE_STEPS,
+                                               .type = VB_ARRAY_U32,
+                                               .rows = 1,
+                                               .cols = 1,
+                                               .state = true,
+                                               .fetch = fetch_number,
+                                               .from = (const void *)late};
+    return n;
+}
+
+vb_status vb_sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
+    int i, n = vb_k_sparse_parts(s->weights, parts);
+
+    for (i = 0; i < n; i++) {
+        s->arrays[i] =
+            (struct vb_checkpoint_array){.type = parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32,
+                                         .rows = (int64_t)parts[0].n,
+                                         .cols = (int64_t)(parts[i].n / parts[0].n),
+                                         .state = i > 0,
+                                         .data = parts[i].data,
+                                         .from = s->weights};
+        snprintf(s->arrays[i].name, sizeof(s->arrays[i].name), "%s", parts[i].name);
+    }
+    cp->arrays = s->arrays;
+    /* asynchronous: this is a copy of what servers have, who settle before they copy it */
+    cp->n_arrays =
+        vb_k_sparse_is_lazy(&t->recipe.rule) && !t->async ? save_late(s, s->arrays, n) : n;
+    return VB_OK;
+}
+
+/* From now on steps keep aside what they overwrite. */
+bool vb_sparse_hold(struct vb_trainer *t, struct vb_checkpoint *cp)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_checkpoint_array *a;
+    int i;
+
+    if (!vb_k_sparse_hold(s->weights, cp != NULL))
+        return false;
+    for (i = 0; cp != NULL && i < cp->n_arrays; i++) {
+        a = &cp->arrays[i];
+        if (strcmp(a->name, LATE_STEPS) == 0)
+            continue;
+        a->from = s->weights;
+        a->fetch = i == 0                       ? fetch_held_weights
+                   : strcmp(a->name, LATE) == 0 ? fetch_held_memory
+                                                : fetch_held_state;
+    }
+    return true;
+}
+
+/* Copies the parts of a model. With a lazy rule, a checkpoint of an earlier version has weights
+ * that are up to date. */
+static vb_status restore_parts(struct vb_trainer *t, const struct vb_checkpoint *cp, bool late)
+{
+    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
+    int i, n = vb_k_sparse_parts(sparse_of(t)->weights, parts);
+
+    for (i = 0; i < n; i++) {
+        const char *name = i == 0 && late ? LATE : parts[i].name;
+        const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, name);
+        /* the elements of both types have 32 bits */
+        const void *data =
+            vb_checkpoint_data(cp, name, a != NULL ? a->type : VB_ARRAY_F32, parts[i].n);
+
+        if (data == NULL)
+            return VB_ERR_INPUT;
+        memcpy(parts[i].data, data, parts[i].n * 4);
+    }
+    return VB_OK;
+}
+
+vb_status vb_sparse_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    struct sparse *s = sparse_of(t);
+    bool late = vb_k_sparse_is_lazy(&t->recipe.rule) && vb_checkpoint_find(cp, LATE) != NULL;
+    const uint32_t *steps = late ? vb_checkpoint_data(cp, LATE_STEPS, VB_ARRAY_U32, 1) : NULL;
+    vb_status st;
+
+    if (late && steps == NULL)
+        return VB_ERR_INPUT;
+    vb_k_sparse_touch_all(s->weights);
+    st = restore_parts(t, cp, late);
+    s->updated = false;
+    if (st == VB_OK &&
+        !vb_k_sparse_resume(s->weights, &t->recipe.schedule, cp->step, late ? *steps : 0))
+        return vb_err(VB_ERR_INPUT, "the checkpoint of step %lld has an impossible number in %s",
+                      (long long)cp->step, LATE_STEPS);
+    return st;
+}
+
+void vb_sparse_settle(struct vb_trainer *t)
+{
+    vb_k_sparse_settle(sparse_of(t)->weights);
+}
