@@ -58,6 +58,13 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
     if (a->mode == VB_MODE_ASYNC && a->elastic == ELASTIC_OFF)
         return cli_refuse(&cli_train, "--elastic off needs --mode sync: an asynchronous job always "
                                       "goes on without workers that die");
+    if (a->min_ranks > 0 && (a->mode == VB_MODE_ASYNC || a->elastic == ELASTIC_OFF))
+        return cli_refuse(&cli_train,
+                          "--min-ranks needs --mode sync and --elastic on: no other job "
+                          "goes on with fewer ranks");
+    if (a->min_ranks > o->group.world)
+        return cli_refuse(&cli_train, "--min-ranks %lld: the job begins with %d ranks",
+                          (long long)a->min_ranks, o->group.world);
     return -1;
 }
 
@@ -162,6 +169,8 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->plan = a->plan;
     o->fast_math = a->fast_math;
     o->elastic = o->mode == VB_MODE_SYNC && a->elastic != ELASTIC_OFF;
+    o->min_ranks = (int)a->min_ranks;
+    o->wait_ranks_s = a->wait_ranks;
     o->dry_run = a->dry_run;
     o->eval_every = a->eval_every;
     o->data.input = (int)a->input;

@@ -60,6 +60,12 @@ static const struct vb_opt train_opts[] = {
     {"elastic", VB_OPT_CHOICE, FIELD(elastic), "on", .choices = cli_on_off, .arg = "on|off",
      .help = "with --mode sync and several ranks: if ranks die, the others go on without them; off "
              "ends the job. With --mode async workers are always dispensable"},
+    {"min-ranks", VB_OPT_INT, FIELD(min_ranks), .min = 1, .max = VB_WORLD_MAX, .arg = "N",
+     .level = VB_OPT_MORE,
+     .help = "fewer ranks than N do not go on when others have died: they save, wait for "
+             "--wait-ranks seconds for others to join, and end"},
+    {"wait-ranks", VB_OPT_REAL, FIELD(wait_ranks), "60", .max = 1000000, .arg = "SECONDS",
+     .level = VB_OPT_MORE, .help = "how long --min-ranks waits"},
     {"json", VB_OPT_FLAG, FIELD(json),
      .help = "print the result as one JSON object on the last line, instead of text"},
     {"dry-run", VB_OPT_FLAG, FIELD(dry_run),

@@ -7,6 +7,7 @@
 #include "engine/async/train_async.h"
 #include "engine/run/run_end.h"
 #include "engine/run/run_stop.h"
+#include "engine/run/run_wait.h"
 
 #include <string.h>
 
@@ -95,6 +96,8 @@ static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
 
     while (st == VB_OK && t->step < t->recipe.steps && !t->until.met) {
         st = vb_run_stop_check(stop, &t->stopped);
+        if (st == VB_OK && t->stopped == 0)
+            st = vb_run_wait(t, stop);
         if (st == VB_OK && t->stopped != 0)
             return save_stopped(t);
         if (st == VB_OK)

@@ -169,8 +169,9 @@ struct vb_trainer_ops {
     /* save() fills in the arrays of a checkpoint, which the checkpoint borrows until the next step.
      * After hold(cp), with what save() has filled in, it borrows them until hold(NULL), and steps
      * do not change what is written; hold() is NULL, or returns false, if that is not possible.
-     * restore() checks the arrays of a checkpoint and copies them into the model. After it, settle()
-     * says that their step is another one than the checkpoint's; NULL: that does not matter. */
+     * restore() checks the arrays of a checkpoint and copies them into the model. After it,
+     * settle() says that their step is another one than the checkpoint's; NULL: that does not
+     * matter. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
     bool (*hold)(struct vb_trainer *t, struct vb_checkpoint *cp);
     vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
@@ -439,7 +440,8 @@ struct vb_trainer {
     struct vb_trainer_ledger ledger;
     struct vb_trainer_trace trace;
     struct vb_trainer_recoveries recoveries;
-    int stopped; /* the signal that ended the run early; 0: none */
+    uint64_t few_ns; /* since when there are fewer ranks than --min-ranks; 0: there are enough */
+    int stopped;     /* the signal that ended the run early; 0: none */
 };
 
 /* Recovery of a synchronous job that has lost ranks (train_recover.c). vb_train_recover() is called
