@@ -159,10 +159,6 @@ int cli_train_fits(const struct cli_job *job, const struct vb_launch *launch,
 
     if (vb_train_need(o, ranks_on_host(job, launch, o), &need) != VB_OK)
         return CLI_USAGE;
-    if (job->elastic && job->world == 0 && o->group.world > 1) {
-        need.fds++; /* a thread hears from the supervisor which ranks have ended */
-        need.threads++;
-    }
     inherited = count_inherited();
     rc = check_fds("a rank", need.fds + inherited);
     if (rc < 0 && !launch->supervised && o->group.world > 1 && job->world == 0)

@@ -134,6 +134,7 @@ static void fill_job(struct vb_async *a)
     struct ps_job *job = &a->job;
     double patience = o->group.patience > 0 ? o->group.patience : 1;
     double timeout_ms = o->group.timeout_ms > 0 ? o->group.timeout_ms : VB_GROUP_TIMEOUT_MS;
+    struct vb_trainer_late *late;
     struct vb_times times;
 
     vb_times_of(o->group.detect_s, o->group.patience, &times);
@@ -156,6 +157,8 @@ static void fill_job(struct vb_async *a)
                            .on_fault = record_fault,
                            .on_fault_arg = t};
     a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
+    late = t->ops->late != NULL ? t->ops->late(t) : NULL;
+    job->late = late != NULL ? late->steps : 0;
     job->max_keys = job->sparse ? (size_t)vb_trainer_share(t) * row + 1 : 0;
     job->join_slots = join_slots_of(o, job);
     t->sums.algo = job->hogwild ? "hogwild" : "ps";

@@ -57,6 +57,46 @@ static vb_status evaluate_due(struct vb_async *a, int64_t version)
     return st == VB_OK && t->until.met ? vb_ps_worker_interrupt(a->worker, PS_STOPPED_DONE) : st;
 }
 
+/* The job ends if a checkpoint could not be written and that is an error. */
+static vb_status saved(struct vb_async *a, vb_status st)
+{
+    if (st != VB_OK && !a->trainer->health.not_finite)
+        vb_ps_worker_stop(a->worker, PS_UNSAVED);
+    return st;
+}
+
+/* Begins to write a snapshot. The next one goes into other memory. */
+static vb_status save_due(struct vb_async *a, int64_t version)
+{
+    struct vb_trainer *t = a->trainer;
+    vb_status st = vb_train_save(t, version, false);
+    size_t n;
+    int words;
+
+    a->params = t->ops->memory(t, &n, &a->state, &words);
+    return saved(a, st);
+}
+
+/* Where the next snapshot with state goes. */
+static void *snapshot_with_state(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    struct vb_trainer_late *late = t->ops->late != NULL ? t->ops->late(t) : NULL;
+
+    a->worker->late = late != NULL ? late->params : NULL;
+    return a->state;
+}
+
+/* After a snapshot with state. */
+static void note_late(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    struct vb_trainer_late *late = t->ops->late != NULL ? t->ops->late(t) : NULL;
+
+    if (late != NULL)
+        late->steps = a->worker->late_steps;
+}
+
 vb_status vb_async_do_due(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -68,15 +108,15 @@ vb_status vb_async_do_due(struct vb_async *a)
 
     if (due == 0)
         return VB_OK;
-    st = vb_ps_worker_snapshot(a->worker, a->params, state ? a->state : NULL, &version);
+    st = vb_ps_worker_snapshot(a->worker, a->params, state ? snapshot_with_state(a) : NULL,
+                               &version);
+    if (st == VB_OK && state)
+        note_late(a);
     vb_lap(&t->laps, due & PS_SAVE ? VB_PHASE_CHECKPOINT : VB_PHASE_EVAL);
     if (st == VB_OK && (due & PS_EVAL) && !t->until.met) /* otherwise the job ends soon */
         st = evaluate_due(a, (int64_t)version);
-    if (st == VB_OK && (due & PS_SAVE)) {
-        st = vb_train_save(t, (int64_t)version, false);
-        if (st != VB_OK && !t->health.not_finite)
-            vb_ps_worker_stop(a->worker, PS_UNSAVED);
-    }
+    if (st == VB_OK && (due & PS_SAVE))
+        st = save_due(a, (int64_t)version);
     return st;
 }
 
@@ -161,7 +201,9 @@ vb_status vb_async_step_done(struct vb_async *a)
     vb_group_step(a->ps);
     /* the version does not count the gradient that was just made */
     vb_train_trace_step(t, (int64_t)a->worker->version + 2);
-    st = show(a);
+    st = saved(a, vb_train_saves_look(t));
+    if (st == VB_OK)
+        st = show(a);
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
 }
 
@@ -218,13 +260,17 @@ static vb_status finish(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     struct async_row row;
     uint64_t version;
-    vb_status st = evaluate_at_end(a);
+    vb_status st = saved(a, vb_train_saves_drain(t)); /* another worker may write the last one */
 
     if (st == VB_OK)
-        st = vb_ps_worker_end(a->worker, a->params, t->o->save.dir != NULL ? a->state : NULL,
-                              &version);
+        st = evaluate_at_end(a);
+
+    if (st == VB_OK)
+        st = vb_ps_worker_end(a->worker, a->params,
+                              t->o->save.dir != NULL ? snapshot_with_state(a) : NULL, &version);
     if (st != VB_OK)
         return st;
+    note_late(a);
     vb_lap(&t->laps, VB_PHASE_WAIT);
     vb_train_does(t, VB_DOES_END);
     vb_trace_stop(t->trace.trace);
@@ -248,8 +294,11 @@ static vb_status finish(struct vb_async *a)
 static vb_status leave_early(struct vb_async *a)
 {
     uint64_t version = 0;
-    vb_status st = vb_ps_worker_quit(a->worker, &version);
+    vb_status st =
+        saved(a, vb_train_saves_drain(a->trainer)); /* another worker saves from now on */
 
+    if (st == VB_OK)
+        st = vb_ps_worker_quit(a->worker, &version);
     vb_lap(&a->trainer->laps, VB_PHASE_WAIT);
     a->trainer->step = (int64_t)version;
     return st;

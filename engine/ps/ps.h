@@ -42,6 +42,9 @@ struct ps_job {
     int64_t eval_every, save_every;
     struct vb_k_rule rule;
     struct vb_k_schedule schedule;
+    /* Sparse jobs with a lazy rule: number of steps since the parameters of the start were up to
+     * date (vb_k_sparse_late()). */
+    uint32_t late;
     /* Called by the thread of a server for each fault that the server logs; may be NULL. */
     void (*on_fault)(void *arg, const struct vb_fault *fault);
     void *on_fault_arg;
@@ -56,7 +59,8 @@ struct ps_head {
     _Atomic uint64_t snapped; /* version of the parameters in the snapshot */
     _Atomic int32_t stopped;  /* server 0: the signal that has ended the job early, or
                                  PS_STOPPED_DONE; 0: none */
-    char pad[36];
+    _Atomic uint32_t late;    /* vb_k_sparse_late() of the snapshot */
+    char pad[32];
 };
 _Static_assert(sizeof(struct ps_head) == 64, "the head of a shard is a cache line");
 
@@ -96,12 +100,13 @@ struct ps_layout {
     size_t slot[PS_SERVERS_MAX]; /* size of one slot */
     size_t reply;                /* size of one reply, with a head */
     size_t params, state[PS_SERVERS_MAX], snap[PS_SERVERS_MAX], snap_state[PS_SERVERS_MAX];
+    size_t snap_late[PS_SERVERS_MAX];     /* if vb_ps_saves_late(): the parameters in memory */
     size_t client_states[PS_SERVERS_MAX]; /* with replicas: one struct ps_client_state per worker */
     size_t replies_from[PS_SERVERS_MAX];  /* two buffers per worker that replies are sent from */
     size_t shard_bytes[PS_SERVERS_MAX], slots_bytes[PS_SERVERS_MAX];
 
     /* At a worker: */
-    size_t area[2], area_state, area_heads, worker_shard_bytes;
+    size_t area[2], area_state, area_late, area_heads, worker_shard_bytes;
     size_t push[PS_SERVERS_MAX], replies_at, worker_slots_bytes;
     size_t client_state; /* with replicas: one struct ps_client_state per server, to be sent */
 };
@@ -136,6 +141,10 @@ size_t vb_ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, i
 /* Returns whether the shard is streamed between this rank and the peer; the server and the worker
  * get the same answer. */
 bool vb_ps_streams(const struct vb_group *group, const struct ps_job *job, int peer);
+
+/* With a lazy rule, snapshots have parameters that are up to date. With a bound of 0 they also have
+ * those in memory, with which a job that resumes makes the same steps. */
+bool vb_ps_saves_late(const struct ps_job *job);
 
 bool vb_ps_mapped(const struct vb_group *group, int rank); /* this rank shares memory with it */
 
@@ -691,7 +700,10 @@ struct ps_worker {
     uint64_t version; /* version of server 0's shard when the worker last read it */
     uint64_t base;    /* base and base_flag go into the head of the next push */
     uint32_t base_flag;
-    bool getting;                     /* gets are under way */
+    bool getting; /* gets are under way */
+    float
+        *late; /* if vb_ps_saves_late(): where snapshots with state put the parameters in memory */
+    uint32_t late_steps;              /* number of steps since these were up to date */
     size_t slice[PS_SERVERS_MAX + 1]; /* sparse: where the keys of each server begin */
 
     /* hogwild: */

@@ -169,23 +169,36 @@ vb_status vb_ps_apply_round(struct ps_server *s)
     return st;
 }
 
+/* Copies the state of the update rule. */
+static void snapshot_state(struct ps_server *s, void *to)
+{
+    size_t n = s->lay.n[s->k], words = (size_t)s->job->words;
+
+    if (s->job->hogwild)
+        vb_k_shared_read(s->state, n * words, to);
+    else if (s->sparse != NULL && !vb_ps_saves_late(s->job))
+        vb_k_sparse_read_state(s->sparse, 0, n, to);
+    else if (words > 0)
+        memcpy(to, s->state, n * words * 4);
+}
+
 void vb_ps_snapshot(struct ps_server *s, bool with_state)
 {
     char *base = vb_window_ptr(s->shards);
     size_t n = s->lay.n[s->k];
+    float *params = (float *)(void *)(base + s->lay.snap[s->k]);
 
-    if (s->sparse != NULL && with_state)
-        vb_k_sparse_settle(s->sparse);
     if (s->sparse != NULL)
-        vb_k_sparse_read(s->sparse, 0, n, (float *)(void *)(base + s->lay.snap[s->k]));
+        vb_k_sparse_read(s->sparse, 0, n, params);
     else if (s->job->hogwild)
-        vb_k_shared_read(s->params, n, (float *)(void *)(base + s->lay.snap[s->k]));
+        vb_k_shared_read(s->params, n, params);
     else
-        memcpy(base + s->lay.snap[s->k], s->params, n * sizeof(float));
-    if (with_state && s->job->hogwild)
-        vb_k_shared_read(s->state, n * (size_t)s->job->words,
-                         (float *)(void *)(base + s->lay.snap_state[s->k]));
-    else if (with_state && s->job->words > 0)
-        memcpy(base + s->lay.snap_state[s->k], s->state, n * (size_t)s->job->words * 4);
+        memcpy(params, s->params, n * sizeof(float));
+    if (with_state)
+        snapshot_state(s, base + s->lay.snap_state[s->k]);
+    if (with_state && s->sparse != NULL && vb_ps_saves_late(s->job)) {
+        memcpy(base + s->lay.snap_late[s->k], s->params, n * sizeof(float));
+        atomic_store(&s->head->late, vb_k_sparse_late(s->sparse));
+    }
     atomic_store(&s->head->snapped, atomic_load(&s->head->version));
 }

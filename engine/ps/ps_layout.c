@@ -104,6 +104,11 @@ static bool may_stream(const struct ps_job *job)
            job->n * sizeof(float) <= STREAM_MAX;
 }
 
+bool vb_ps_saves_late(const struct ps_job *job)
+{
+    return job->sparse && job->bound == 0 && vb_k_sparse_is_lazy(&job->rule);
+}
+
 static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 {
     size_t state = lay->n[k] * (size_t)job->words * sizeof(float), at = 0;
@@ -114,6 +119,7 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
     lay->state[k] = vb_ps_reserve(&at, job->hogwild ? state : 0);
     lay->snap[k] = vb_ps_reserve(&at, lay->n[k] * sizeof(float));
     lay->snap_state[k] = vb_ps_reserve(&at, state);
+    lay->snap_late[k] = vb_ps_reserve(&at, vb_ps_saves_late(job) ? lay->n[k] * sizeof(float) : 0);
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
@@ -146,6 +152,7 @@ static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *
     lay->area[0] = vb_ps_reserve(&at, params);
     lay->area[1] = vb_ps_reserve(&at, job->sparse ? 0 : params);
     lay->area_state = vb_ps_reserve(&at, params * (size_t)job->words);
+    lay->area_late = vb_ps_reserve(&at, vb_ps_saves_late(job) ? params : 0);
     lay->area_heads = vb_ps_reserve(&at, (size_t)job->servers * sizeof(struct ps_head));
     lay->worker_shard_bytes = at;
     at = 0;

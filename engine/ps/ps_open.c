@@ -118,6 +118,10 @@ static vb_status make_shard(struct ps_server *s, const float *params, const void
         st = make_sums(s);
     if (st == VB_OK && s->job->sparse && !s->job->hogwild && n > 0)
         st = vb_k_sparse_create_at(&s->job->rule, n, s->params, s->state, &s->sparse);
+    if (st == VB_OK && s->sparse != NULL &&
+        !vb_k_sparse_resume(s->sparse, &s->job->schedule, s->job->begin, s->job->late))
+        return vb_err(VB_ERR_USAGE, "a job cannot begin with %u steps that are not applied",
+                      s->job->late);
     return st;
 }
 

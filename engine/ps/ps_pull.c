@@ -271,6 +271,7 @@ static vb_status read_head(struct ps_worker *w, int k)
         return read_one(w, k, 0, head_at(w, k), sizeof(*to));
     atomic_store(&to->version, atomic_load(&from->version));
     atomic_store(&to->snapped, atomic_load(&from->snapped));
+    atomic_store(&to->late, atomic_load(&from->late));
     atomic_store(&to->stopped, atomic_load(&from->stopped));
     return VB_OK;
 }
@@ -296,6 +297,7 @@ vb_status vb_ps_read_snapshot(struct ps_worker *w, float *params, void *state, u
     const struct ps_layout *lay = &w->lay;
     const char *own = vb_window_ptr(w->shards);
     size_t word = (size_t)w->job->words * 4;
+    bool late = state != NULL && w->late != NULL && vb_ps_saves_late(w->job);
     int k, area = w->job->sparse ? 0 : 1 - w->area;
     vb_status st = VB_OK;
 
@@ -310,12 +312,19 @@ vb_status vb_ps_read_snapshot(struct ps_worker *w, float *params, void *state, u
         if (st == VB_OK && state != NULL)
             st = read_one(w, k, lay->snap_state[k], lay->area_state + lay->first[k] * word,
                           lay->n[k] * word);
+        if (st == VB_OK && late)
+            st = read_one(w, k, lay->snap_late[k], lay->area_late + lay->first[k] * sizeof(float),
+                          lay->n[k] * sizeof(float));
     }
     if (st != VB_OK)
         return st;
     memcpy(params, area_of(w, area), w->job->n * sizeof(float));
     if (state != NULL)
         memcpy(state, own + lay->area_state, w->job->n * word);
+    if (late) {
+        memcpy(w->late, own + lay->area_late, w->job->n * sizeof(float));
+        w->late_steps = atomic_load(&own_head(w, 0)->late);
+    }
     *version_p = atomic_load(&own_head(w, 0)->snapped);
     return VB_OK;
 }

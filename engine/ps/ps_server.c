@@ -81,8 +81,6 @@ static vb_status take_snapshot(struct ps_server *s)
             continue;
         if (!s->standby)
             vb_ps_snapshot(s, s->clients[w].wants_snap == 2);
-        else if (s->sparse != NULL && s->clients[w].wants_snap == 2)
-            vb_k_sparse_settle(s->sparse); /* vb_ps_snapshot() does the same on the server */
         s->clients[w].wants_snap = 0;
         s->reader = w;
         return vb_ps_send_note(s, w, PS_SNAPPED, 0);

@@ -23,6 +23,25 @@ void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event)
     pthread_mutex_unlock(&r->lock);
 }
 
+/* Events are in the order of their times. Only the thread that writes them may put one first. */
+void vb_train_event_earlier(struct vb_trainer *t, const struct vb_train_event *event)
+{
+    struct vb_trainer_record *r = &t->record;
+    int i;
+
+    if (r->events == NULL)
+        return;
+    pthread_mutex_lock(&r->lock);
+    if (r->n_events < VB_EVENTS_MAX) {
+        for (i = r->n_events++; i > 0 && r->events[i - 1].at_ns > event->at_ns; i--)
+            r->events[i] = r->events[i - 1];
+        r->events[i] = *event;
+    } else {
+        r->lost_events++;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
 void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why)
 {
     struct vb_train_event event = {.at_ns = vb_clock_ns(), .step = step, .rank = t->number};

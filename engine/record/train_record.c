@@ -310,7 +310,8 @@ void vb_train_record_step(struct vb_trainer *t)
 
     if (!is_kept(t))
         return;
-    row = make_row(t, (uint64_t)t->step, t->batch->n_share);
+    /* the share of a step before the members changed is not known any more */
+    row = make_row(t, (uint64_t)t->step, t->batch != NULL ? t->batch->n_share : 0);
     if (r->waits_ns != NULL)
         row.waited_for = vb_group_wait_longest(t->place.group, r->waits_ns, &waited_ns);
     row.waited_s = (float)((double)waited_ns / 1e9);
@@ -349,10 +350,13 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
     if (t->replay.on) /* nothing is learnt, so nothing is evaluated */
         return;
     t->record.flags |= VB_STEP_EVALUATED;
-    if (t->leads || t->async)
+    if (t->record.gone != NULL) {
+        vb_train_keep_eval_row(t, &row);
+    } else if (t->leads || t->async) {
         vb_train_event(t, &event);
-    if (is_kept(t) && (t->leads || t->async) && t->record.evals != NULL)
-        vb_stream_put(t->record.evals, &row);
+        if (is_kept(t) && t->record.evals != NULL)
+            vb_stream_put(t->record.evals, &row);
+    }
     vb_train_board_eval(t, step);
 }
 

@@ -21,6 +21,7 @@ struct vb_fault;
 struct vb_recovery;
 
 #define VB_EVENTS_MAX 256 /* events that may wait to be written */
+#define VB_EVALS_KEPT 32  /* the same of evaluations, of an elastic job */
 
 /* Something that happens now and then, for events.jsonl. */
 struct vb_train_event {
@@ -42,6 +43,8 @@ struct vb_train_heir {
     int64_t step;     /* the last step before it did */
     int n_recoveries; /* in t->recoveries */
     int told;         /* number of those that the recorder's thread knows of */
+    int n_evals;      /* evaluations that are not written, or not by this rank */
+    struct vb_eval_row evals[VB_EVALS_KEPT];
 };
 
 struct vb_trainer_record {
@@ -60,9 +63,10 @@ struct vb_trainer_record {
     struct vb_train_event *events; /* guarded by lock: the first n_events; NULL: not recorded */
     int n_events, lost_events;
     struct vb_train_heir heir; /* guarded by lock */
-    bool *gone;                /* (world) the recorder's thread knows that the rank is lost */
-    unsigned char *near;       /* (world) whether the rank is on this machine, in this network */
-    uint64_t told_lost;        /* rows that the result of this rank tells as lost */
+    uint64_t eval_step;  /* the recorder's thread: evaluations up to here are written; 0: none */
+    bool *gone;          /* (world) the recorder's thread knows that the rank is lost */
+    unsigned char *near; /* (world) whether the rank is on this machine, in this network */
+    uint64_t told_lost;  /* rows that the result of this rank tells as lost */
     char events_file[48];
     struct vb_rank_facts *joined; /* of a joiner, set before its first event; otherwise NULL */
     uint64_t begin_ns;            /* guarded by lock: when training began */
@@ -114,6 +118,8 @@ void vb_train_record_saved(struct vb_trainer *t); /* a checkpoint belongs to the
 
 /* Records an event. Any thread may call these functions (train_event.c). */
 void vb_train_event(struct vb_trainer *t, const struct vb_train_event *event);
+void vb_train_event_earlier(struct vb_trainer *t,
+                            const struct vb_train_event *event); /* by a tick */
 void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, const char *why);
 
 /* Returns whether the norm of this step's gradient is to be measured: about twice a second, and
@@ -153,6 +159,9 @@ void vb_train_tell_recovery(struct vb_trainer *t, const struct vb_recovery *r);
 
 /* During a recovery, when t->leads became true: this rank takes over what only one rank writes. */
 void vb_train_record_lead(struct vb_trainer *t);
+
+/* Elastic jobs: keeps an evaluation for the rank that leads. */
+void vb_train_keep_eval_row(struct vb_trainer *t, const struct vb_eval_row *row);
 
 /* Makes ready for both, before the recorder starts: nothing is allocated in a recovery. */
 vb_status vb_train_recovery_open(struct vb_trainer *t);

@@ -130,6 +130,7 @@ static void trace(const struct vb_recovery *r)
     for (p = 0; p < VB_RECOVERY_PHASES; p++, begin_ns = end_ns) {
         sum_s += s[p] > 0 ? s[p] : 0;
         end_ns = vb_record_time(r->begin_ns) + (uint64_t)(1e9 * sum_s);
+        end_ns = end_ns > begin_ns ? end_ns : begin_ns + 1; /* one after another */
         vb_trace_beside(ops[p], begin_ns, end_ns, p == VB_RECOVERY_DETECT ? r->lost[0].rank : -1);
     }
 }
@@ -203,7 +204,64 @@ void vb_train_record_lead(struct vb_trainer *t)
     pthread_mutex_unlock(&rec->lock);
 }
 
+void vb_train_keep_eval_row(struct vb_trainer *t, const struct vb_eval_row *row)
+{
+    struct vb_train_heir *heir = &t->record.heir;
+
+    pthread_mutex_lock(&t->record.lock);
+    if (heir->n_evals == VB_EVALS_KEPT)
+        memmove(heir->evals, heir->evals + 1, (size_t)--heir->n_evals * sizeof(*heir->evals));
+    heir->evals[heir->n_evals++] = *row;
+    pthread_mutex_unlock(&t->record.lock);
+}
+
 /* ---- the recorder's thread ------------------------------------------------------------------- */
+
+/* Returns the step of the last evaluation that those who led before have written in this run. */
+static uint64_t last_eval(struct vb_trainer *t)
+{
+    struct vb_series *series;
+    struct vb_eval_row row;
+    uint64_t step = 0;
+    char path[4200];
+
+    snprintf(path, sizeof(path), "%s/evals.bin", t->o->run.dir);
+    if (access(path, R_OK) != 0 || vb_series_open(path, &series) != VB_OK)
+        return 0;
+    if (vb_series_fits(series, &vb_kind_evals) &&
+        vb_series_copy(series, vb_series_rows(series) - 1, &row) &&
+        row.end_ns >= vb_record_time(t->record.begin_ns))
+        step = row.step;
+    vb_series_close(series);
+    return step;
+}
+
+/* The rank that leads writes each evaluation. The others keep the last ones in memory: what the one
+ * that is lost has not written is not lost then. */
+static void write_evals(struct vb_trainer *t)
+{
+    struct vb_trainer_record *rec = &t->record;
+    struct vb_train_event event = {.rank = t->number, .what = "evaluated"};
+    struct vb_eval_row rows[VB_EVALS_KEPT];
+    int i, n;
+
+    pthread_mutex_lock(&rec->lock);
+    n = rec->heir.n_evals;
+    memcpy(rows, rec->heir.evals, (size_t)n * sizeof(*rows));
+    rec->heir.n_evals = 0;
+    pthread_mutex_unlock(&rec->lock);
+    for (i = 0; i < n; i++) {
+        if (rows[i].step <= rec->eval_step) /* those who led before have written it */
+            continue;
+        rec->eval_step = 0; /* a resumed run makes steps again */
+        event.at_ns = rows[i].end_ns;
+        event.step = (int64_t)rows[i].step;
+        event.loss = rows[i].loss;
+        event.accuracy = rows[i].accuracy;
+        vb_stream_put(rec->evals, &rows[i]);
+        vb_train_event_earlier(t, &event);
+    }
+}
 
 /* The order matters: the hook clears a folder of its own before files begin there. */
 static void take_over(struct vb_trainer *t, int64_t step)
@@ -214,6 +272,7 @@ static void take_over(struct vb_trainer *t, int64_t step)
 
     if (t->o->run.dir == NULL)
         return;
+    rec->eval_step = far ? 0 : last_eval(t);
     if (far) {
         (void)gethostname(host, sizeof(host) - 1);
         VB_LOG_WARN("the run folder was on the host of a rank that is lost: from step %lld on "
@@ -276,6 +335,8 @@ static void tick(void *arg, uint64_t now_ns, bool last)
     pthread_mutex_unlock(&rec->lock);
     if (heir.leads && !heir.done)
         take_over(t, heir.step);
+    if (rec->evals != NULL && (heir.leads || t->number == 0))
+        write_evals(t);
     for (; heir.told < heir.n_recoveries; heir.told++)
         note_lost(t, &t->recoveries.list[heir.told]);
     if (vb_ship_turned(rec->ship)) {

@@ -532,6 +532,8 @@ static bool dense_hold(struct vb_trainer *t, struct vb_checkpoint *cp)
     if (cp != NULL && c->n < (c->swaps ? 3 : 2))
         return false;
     c->held = cp != NULL ? c->now : -1;
+    if (t->async && cp != NULL) /* the next snapshot goes into the other copy */
+        c->now = 1 - c->now;
     return true;
 }
 

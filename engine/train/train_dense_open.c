@@ -96,7 +96,7 @@ static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t copy_
     /* All pages are touched now, because page faults would slow the first steps. The last copy is
      * used while a checkpoint is written; most ranks that may have to write one never do. */
     first = d->copies.mem;
-    if (copies > 2 && !t->leads && first.len_bytes > copy_bytes)
+    if (copies > (t->async ? 1 : 2) && !t->leads && first.len_bytes > copy_bytes)
         first.len_bytes -= copy_bytes;
     return st == VB_OK ? vb_mem_populate(&first) : st;
 }

@@ -131,6 +131,7 @@ static void count_async(const struct vb_train_opts *o, bool progress, struct vb_
     plan->world += servers;
     plan->windows = ASYNC_WINDOWS;
     plan->elastic = true;
+    plan->agrees = false;
     plan->progress = progress;
     vb_group_need(plan, &group);
     /* two members of one process keep no pidfd of each other */
@@ -146,12 +147,14 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
     const struct vb_layer_table *layers =
         row->sparse ? NULL : vb_layer_table_find(vb_train_net_of(row, o->data.input)->name);
     bool async = o->mode == VB_MODE_ASYNC;
+    bool elastic = o->elastic && !async && o->group.world > 1; /* also in a dry run */
     bool shared = layers != NULL && shares_update(o, vb_layer_table_params(layers), on_host);
     struct vb_group_plan plan = {.world = o->group.world,
                                  .near_peers = on_host - 1,
                                  .transport = o->group.transport,
                                  .progress = row->progress,
-                                 .elastic = vb_train_is_elastic(o),
+                                 .elastic = elastic,
+                                 .agrees = elastic,
                                  .windows = SYNC_WINDOWS + (shared ? 1 : 0)};
     struct vb_train_need need = {.on_host = on_host, .fds = FDS_OF_RANK};
     struct vb_group_need group = {0};
@@ -161,12 +164,14 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
     if (o->save.dir != NULL)
         need.fds += 2; /* rank 0 keeps the lock of the folder open, and writes files */
     need.fds += o->ledger != NULL;
+    need.fds += elastic; /* through which the supervisor says which ranks have ended */
     if (o->run.dir != NULL)
         need.fds += RUN_FDS + vb_sampler_fds(true);
     need.program_bytes = PROGRAM_BYTES + (o->run.dir != NULL ? RUN_BYTES : 0);
     need.host_bytes = LIBRARY_BYTES;
     need.threads = team(o, on_host) + loaders(o, row, layers, on_host) + 1; /* the recorder */
     need.threads += o->save.dir != NULL ? 1 : 0;
+    need.threads += elastic; /* reads what the supervisor says */
     if (async) {
         count_async(o, row->progress, &plan, &need);
     } else if (plan.world > 1) {

@@ -65,8 +65,9 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
 
 bool vb_train_saves_beside(const struct vb_trainer *t)
 {
-    return vb_train_may_lead(t) && !t->async && !t->eval_only && t->o->save.dir != NULL &&
-           t->o->save.every > 0;
+    bool writes = t->async ? !t->serves : vb_train_may_lead(t);
+
+    return writes && !t->eval_only && t->o->save.dir != NULL && t->o->save.every > 0;
 }
 
 static vb_status open_writer(struct vb_trainer *t)
@@ -206,6 +207,11 @@ static vb_status wait_for_writer(struct vb_trainer *t)
     if (!vb_checkpoint_writer_wait(t->saved.writer, vb_clock_ns() + END_S * UINT64_C(1000000000)))
         return give_up(t);
     return vb_train_saves_look(t);
+}
+
+vb_status vb_train_saves_drain(struct vb_trainer *t)
+{
+    return t->saved.untold > 0 ? wait_for_writer(t) : VB_OK;
 }
 
 /* The process of the lead before may have had the lock when this one became the lead. */

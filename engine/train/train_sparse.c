@@ -103,6 +103,34 @@ static void begin_state(struct vb_trainer *t, struct sparse *s)
     state[s->features] = vb_sample_begin(1, 1, sample->least, r->steps, r->global_batch);
 }
 
+/* A worker of an asynchronous job has a second model: while one is being saved, the next snapshot
+ * goes into the other. Pages are allocated when they are first written, because only one of the
+ * workers saves. */
+static vb_status make_other(struct vb_trainer *t, struct sparse *s)
+{
+    size_t n = (size_t)s->features + 1, words = (size_t)vb_k_sparse_words(&t->recipe.rule);
+    vb_status st = vb_mem_map_private(n * (1 + words) * sizeof(float), &s->other_mem);
+    float *weights = s->other_mem.ptr;
+
+    if (st != VB_OK)
+        return st;
+    return vb_k_sparse_create_at(&t->recipe.rule, s->features + 1, weights, weights + n, &s->other);
+}
+
+/* Where the weights in the memory of servers go, for a checkpoint. */
+static vb_status make_late(struct vb_trainer *t, struct sparse *s)
+{
+    size_t n = (size_t)s->features + 1;
+    vb_status st;
+
+    if (!vb_k_sparse_is_lazy(&t->recipe.rule) || t->o->save.dir == NULL)
+        return VB_OK;
+    st = vb_mem_map_private(2 * n * sizeof(float), &s->late_mem);
+    s->late.params = s->late_mem.ptr;
+    s->other_late.params = s->late.params + n;
+    return st;
+}
+
 static vb_status sparse_create(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
@@ -117,8 +145,10 @@ static vb_status sparse_create(struct vb_trainer *t)
     st = vb_k_sparse_create(&t->recipe.rule, s->features + 1, &s->weights);
     if (st == VB_OK)
         begin_state(t, s);
-    if (st == VB_OK && !t->async && vb_train_saves_beside(t))
-        st = vb_k_sparse_save_beside(s->weights);
+    if (st == VB_OK && t->async)
+        st = make_late(t, s);
+    if (st == VB_OK && vb_train_saves_beside(t))
+        st = t->async ? make_other(t, s) : vb_k_sparse_save_beside(s->weights, t->leads);
     if (st == VB_OK)
         st = make_buffers(t, s);
     if (st == VB_OK)
@@ -154,6 +184,9 @@ static void sparse_destroy(struct vb_trainer *t)
     if (s == NULL)
         return;
     vb_k_sparse_destroy(s->weights);
+    vb_k_sparse_destroy(s->other);
+    vb_mem_unmap(&s->other_mem);
+    vb_mem_unmap(&s->late_mem);
     vb_k_grad_destroy(s->grad);
     vb_mem_unmap(&s->rows_mem);
     free(s->logits);
@@ -607,6 +640,8 @@ static float *sparse_memory(struct vb_trainer *t, size_t *n_p, void **state_p, i
     struct sparse *s = sparse_of(t);
     struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
 
+    /* servers apply what the weights of a checkpoint lack, and snapshots are up to date */
+    (void)vb_k_sparse_resume(s->weights, &t->recipe.schedule, 0, 0);
     *n_p = s->features + 1;
     *words_p = vb_k_sparse_words(&t->recipe.rule);
     *state_p = vb_k_sparse_parts(s->weights, parts) > 1 ? parts[1].data : NULL;
@@ -630,6 +665,7 @@ const struct vb_trainer_ops vb_trainer_sparse = {
     .hold = vb_sparse_hold,
     .restore = vb_sparse_restore,
     .settle = vb_sparse_settle,
+    .late = vb_sparse_late,
     .memory = sparse_memory,
     .close = sparse_close,
     .destroy = sparse_destroy,

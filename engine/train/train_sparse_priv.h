@@ -12,6 +12,10 @@
 struct sparse {
     uint64_t features; /* number of features of the data set */
     struct vb_k_sparse *weights;
+    struct vb_k_sparse *other; /* NULL unless this worker of an asynchronous job may save */
+    struct vb_mem other_mem;
+    struct vb_trainer_late late, other_late; /* of these two; NULL unless servers have such */
+    struct vb_mem late_mem;
     struct vb_k_grad *grad;
     struct vb_sparse *all;  /* NULL: this is the only rank */
     float *logits;          /* (largest batch) outputs of the model */
@@ -39,5 +43,6 @@ vb_status vb_sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp);
 bool vb_sparse_hold(struct vb_trainer *t, struct vb_checkpoint *cp);
 vb_status vb_sparse_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
 void vb_sparse_settle(struct vb_trainer *t);
+struct vb_trainer_late *vb_sparse_late(struct vb_trainer *t);
 
 #endif

@@ -45,13 +45,16 @@ static bool fetch_number(const void *number, size_t at, size_t len, void *to)
 }
 
 /* With a lazy rule the weights in memory go into a checkpoint, too: steps go on with them. */
-static int save_late(const struct sparse *s, struct vb_checkpoint_array *arrays, int n)
+static int save_late(const struct vb_trainer *t, struct vb_checkpoint_array *arrays, int n)
 {
-    uintptr_t late = vb_k_sparse_late(s->weights);
+    const struct sparse *s = sparse_of(t);
+    uintptr_t late = t->async ? s->late.steps : vb_k_sparse_late(s->weights);
 
-    arrays[0].fetch = fetch_weights;
-    arrays[n++] = (struct vb_checkpoint_array){
-        .name = LATE, .rows = arrays[0].rows, .cols = 1, .state = true, .data = arrays[0].data};
+    if (!t->async) /* otherwise the weights are a copy that is up to date */
+        arrays[0].fetch = fetch_weights;
+    arrays[n] = (struct vb_checkpoint_array){
+        .name = LATE, .rows = arrays[0].rows, .cols = 1, .state = true};
+    arrays[n++].data = t->async ? s->late.params : arrays[0].data;
     arrays[n++] = (struct vb_checkpoint_array){.name = LATE_STEPS,
                                                .type = VB_ARRAY_U32,
                                                .rows = 1,
@@ -60,6 +63,18 @@ static int save_late(const struct sparse *s, struct vb_checkpoint_array *arrays,
                                                .fetch = fetch_number,
                                                .from = (const void *)late};
     return n;
+}
+
+/* Only servers that apply all gradients of a round at once make the same steps when a job resumes.
+ */
+static bool saves_late(const struct vb_trainer *t)
+{
+    return t->o->async.bounded && t->o->async.staleness == 0 && sparse_of(t)->late.params != NULL;
+}
+
+struct vb_trainer_late *vb_sparse_late(struct vb_trainer *t)
+{
+    return saves_late(t) ? &sparse_of(t)->late : NULL;
 }
 
 vb_status vb_sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
@@ -79,10 +94,25 @@ vb_status vb_sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
         snprintf(s->arrays[i].name, sizeof(s->arrays[i].name), "%s", parts[i].name);
     }
     cp->arrays = s->arrays;
-    /* asynchronous: this is a copy of what servers have, who settle before they copy it */
-    cp->n_arrays =
-        vb_k_sparse_is_lazy(&t->recipe.rule) && !t->async ? save_late(s, s->arrays, n) : n;
+    cp->n_arrays = n;
+    if (vb_k_sparse_is_lazy(&t->recipe.rule) && (!t->async || saves_late(t)))
+        cp->n_arrays = save_late(t, s->arrays, n);
     return VB_OK;
+}
+
+/* The next snapshot of an asynchronous job goes into the other model. */
+static bool hold_snapshot(struct sparse *s, const struct vb_checkpoint *cp)
+{
+    struct vb_k_sparse *held = s->weights;
+    struct vb_trainer_late late = s->late;
+
+    if (s->other == NULL || cp == NULL)
+        return s->other != NULL;
+    s->weights = s->other;
+    s->other = held;
+    s->late = s->other_late;
+    s->other_late = late;
+    return true;
 }
 
 /* From now on steps keep aside what they overwrite. */
@@ -92,6 +122,8 @@ bool vb_sparse_hold(struct vb_trainer *t, struct vb_checkpoint *cp)
     struct vb_checkpoint_array *a;
     int i;
 
+    if (t->async)
+        return hold_snapshot(s, cp);
     if (!vb_k_sparse_hold(s->weights, cp != NULL))
         return false;
     for (i = 0; cp != NULL && i < cp->n_arrays; i++) {
@@ -143,10 +175,16 @@ vb_status vb_sparse_restore(struct vb_trainer *t, const struct vb_checkpoint *cp
         !vb_k_sparse_resume(s->weights, &t->recipe.schedule, cp->step, late ? *steps : 0))
         return vb_err(VB_ERR_INPUT, "the checkpoint of step %lld has an impossible number in %s",
                       (long long)cp->step, LATE_STEPS);
+    s->late.steps = vb_k_sparse_late(s->weights);
     return st;
 }
 
 void vb_sparse_settle(struct vb_trainer *t)
 {
-    vb_k_sparse_settle(sparse_of(t)->weights);
+    struct sparse *s = sparse_of(t);
+
+    vb_k_sparse_settle(s->weights);
+    s->late.steps = 0;
+    if (s->late.params != NULL)
+        vb_k_sparse_read(s->weights, 0, s->features + 1, s->late.params);
 }

@@ -110,6 +110,12 @@ static inline void vb_eval_class(int *sum, int class_and_1)
 }
 
 /* Dense and sparse models implement the same interface. */
+/* Parameters that lack what the last steps do to features without a gradient. */
+struct vb_trainer_late {
+    float *params;
+    uint32_t steps; /* that they lack */
+};
+
 struct vb_trainer_ops {
     /* Chooses kernels, or uses t->kernels.asked. Writes the plan in use to t->kernels.text. */
     vb_status (*compile)(struct vb_trainer *t);
@@ -181,6 +187,10 @@ struct vb_trainer_ops {
      * the update rule. *words_p: number of 32-bit words of state per parameter. *state_p is NULL if
      * the rule has no state. */
     float *(*memory)(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p);
+
+    /* Asynchronous training: returns where the parameters in the memory of servers go that have
+     * parameters which are not up to date. NULL, or returns NULL: they are. */
+    struct vb_trainer_late *(*late)(struct vb_trainer *t);
 
     void (*close)(struct vb_trainer *t);   /* collective; called before the group is closed */
     void (*destroy)(struct vb_trainer *t); /* called after the group is closed */
@@ -553,6 +563,9 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last);
 /* Called after each step: tells of checkpoints that were written, or could not be. The latter is an
  * error only with --checkpoint-strict, or if a parameter is not finite. */
 vb_status vb_train_saves_look(struct vb_trainer *t);
+
+/* Waits until this rank has written what it has begun. */
+vb_status vb_train_saves_drain(struct vb_trainer *t);
 
 /* After the last step, collective in synchronous training: waits until the lead has written what it
  * has begun. May be called again after VB_ERR_PEER. */

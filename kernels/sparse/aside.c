@@ -43,7 +43,7 @@ struct aside {
 };
 
 vb_status vb_k_aside_create(uint64_t features, int words, const float *w, const uint32_t *state,
-                            struct aside **aside_p)
+                            bool now, struct aside **aside_p)
 {
     struct aside *a = calloc(1, sizeof(*a));
     size_t bytes = (size_t)features * (1 + (size_t)words) * sizeof(float);
@@ -59,7 +59,8 @@ vb_status vb_k_aside_create(uint64_t features, int words, const float *w, const 
     a->n_blocks = (size_t)(features + ASIDE_BLOCK - 1) / ASIDE_BLOCK;
     a->marks = calloc(a->n_blocks, sizeof(*a->marks));
     st = a->marks != NULL ? vb_mem_map_private(bytes, &a->mem) : vb_err_sys("calloc");
-    if (st == VB_OK && bytes <= POPULATE_MAX) /* pages that are touched in a step make it longer */
+    if (st == VB_OK && now &&
+        bytes <= POPULATE_MAX) /* pages that are touched in a step make it longer */
         st = vb_mem_populate(&a->mem);
     if (st != VB_OK) {
         vb_k_aside_destroy(a);

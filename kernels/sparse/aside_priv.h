@@ -13,9 +13,10 @@
 
 struct aside;
 
-/* Allocates everything. w (features) and state (features, words) are borrowed. */
+/* Allocates everything. w (features) and state (features, words) are borrowed. now: touches all
+ * pages, too. */
 vb_status vb_k_aside_create(uint64_t features, int words, const float *w, const uint32_t *state,
-                            struct aside **aside_p);
+                            bool now, struct aside **aside_p);
 void vb_k_aside_destroy(struct aside *aside); /* NULL is fine */
 
 /* Between the two calls the reader gets the values that memory had at the first. */

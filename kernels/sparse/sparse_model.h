@@ -89,8 +89,10 @@ bool vb_k_sparse_is_lazy(const struct vb_k_rule *rule);
  * that had this feature in its gradient. */
 float *vb_k_sparse_weights(struct vb_k_sparse *sparse);
 
-/* These two compute with the weights as they are after the last step. They change nothing. */
+/* These compute with the weights as they are after the last step. They change nothing. */
 void vb_k_sparse_read(const struct vb_k_sparse *sparse, uint64_t first, size_t n, float *w);
+/* The state of the same features, as it is after vb_k_sparse_settle(), in 32-bit words. */
+void vb_k_sparse_read_state(const struct vb_k_sparse *sparse, uint64_t first, size_t n, void *to);
 void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr *m, float bias,
                          float *logits);
 
@@ -141,8 +143,8 @@ bool vb_k_sparse_resume(struct vb_k_sparse *sparse, const struct vb_k_schedule *
 
 /* ---- saving a sparse model while it is updated ----------------------------------------------- */
 
-/* Allocates what hold needs: as much memory as the model has. */
-vb_status vb_k_sparse_save_beside(struct vb_k_sparse *sparse);
+/* Allocates what hold needs: as much memory as the model has. now: touches all pages, too. */
+vb_status vb_k_sparse_save_beside(struct vb_k_sparse *sparse, bool now);
 
 /* From hold(true) to hold(false), another thread may read the model as it was at hold(true).
  * Returns false if save_beside was not called. */

@@ -52,13 +52,23 @@ SPARSE_INLINE struct state sparse_state(struct shape r, const uint32_t *at)
     return x;
 }
 
+SPARSE_INLINE void sparse_put_state(struct shape r, uint32_t *at, struct state x)
+{
+    if (r.floats > 0)
+        memcpy(at, &x.s, sizeof(x.s));
+    if (r.floats > 1)
+        memcpy(at + 1, &x.t, sizeof(x.t));
+    if (r.words > r.floats)
+        at[r.floats] = x.step;
+}
+
 /* Brings a weight and its momentum up to the last complete step. lazy may be NULL. */
 static inline void sparse_catch_up(const struct lazy *lazy, float *w, struct state *x)
 {
     struct lazy_map m;
     double was = (double)*w, v = (double)x->s;
 
-    if (lazy == NULL || x->step == vb_k_lazy_steps(lazy))
+    if (lazy == NULL || x->step >= vb_k_lazy_steps(lazy))
         return;
     m = vb_k_lazy_since(lazy, x->step);
     x->step = vb_k_lazy_steps(lazy);

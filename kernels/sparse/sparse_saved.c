@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-vb_status vb_k_sparse_save_beside(struct vb_k_sparse *s)
+vb_status vb_k_sparse_save_beside(struct vb_k_sparse *s, bool now)
 {
     vb_status st = VB_OK;
 
@@ -18,7 +18,7 @@ vb_status vb_k_sparse_save_beside(struct vb_k_sparse *s)
     if (s->lazy != NULL)
         st = vb_k_lazy_create(&s->rule, &s->lazy_then);
     if (st == VB_OK)
-        st = vb_k_aside_create(s->features, s->has.words, s->w, s->state, &s->aside);
+        st = vb_k_aside_create(s->features, s->has.words, s->w, s->state, now, &s->aside);
     return st;
 }
 
@@ -82,6 +82,21 @@ bool vb_k_sparse_held(const struct vb_k_sparse *s, enum vb_k_sparse_saved part, 
             memcpy((float *)to + at, w + from, len * sizeof(*w));
     }
     return true;
+}
+
+void vb_k_sparse_read_state(const struct vb_k_sparse *s, uint64_t first, size_t n, void *to)
+{
+    size_t i, words = (size_t)s->has.words;
+    struct state x;
+    float w;
+
+    for (i = 0; i < n && words > 0; i++) {
+        x = sparse_state(s->has, s->state + (first + i) * words);
+        w = s->w[first + i];
+        sparse_catch_up(s->lazy, &w, &x);
+        x.step = 0;
+        sparse_put_state(s->has, (uint32_t *)to + i * words, x);
+    }
 }
 
 uint32_t vb_k_sparse_late(const struct vb_k_sparse *s)

@@ -132,14 +132,7 @@ ALWAYS struct state load(struct shape r, const struct vb_k_sparse *s, uint32_t k
 
 ALWAYS void store(struct shape r, struct vb_k_sparse *s, uint32_t key, struct state x)
 {
-    uint32_t *at = s->state + (size_t)key * (size_t)r.words;
-
-    if (r.floats > 0)
-        memcpy(at, &x.s, sizeof(x.s));
-    if (r.floats > 1)
-        memcpy(at + 1, &x.t, sizeof(x.t));
-    if (r.words > r.floats)
-        at[r.floats] = x.step;
+    sparse_put_state(r, s->state + (size_t)key * (size_t)r.words, x);
 }
 
 static inline float weight_now(const struct vb_k_sparse *s, uint32_t key)

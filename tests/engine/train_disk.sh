@@ -46,6 +46,13 @@ full() {
 full "one rank" 700
 full "two ranks" 700 --ranks 2
 full "async" 700 --mode async
+sparse() {
+    local softmax=(sparse-lr --data "synth:n=2000,features=$2" --batch 50 --steps 3000)
+    full "$1" 700 "${@:3}"
+}
+sparse "sparse-lr" 5000 --rule adagrad
+sparse "sparse-lr, lazy, two ranks" 2500 --rule momentum --ranks 2
+sparse "sparse-lr, async" 5000 --rule adagrad --mode async
 
 # strict NAME EVERY ARGUMENTS...: the job ends
 strict() {

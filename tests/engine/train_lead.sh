@@ -12,42 +12,52 @@ what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 set -m # background jobs do not ignore Ctrl-C
 
-# rank_0_dies STEPS ARGUMENTS...: sets all, and same, a filter for the end of this job
-rank_0_dies() {
-    local steps=$1 every=$(($1 / 20)) at
-    shift
-    all=("$@" --steps "$steps" --checkpoint-every $((every + 10)) --eval-every $every --until plateau:1000 --threads 1)
-
-    # two ranks go on from a checkpoint of three
-    rm -rf "$dir/a" "$dir/b" "$dir/run"
-    run "${all[@]}" --ranks 3 --checkpoint "$dir/a" --elastic off --inject "kill:0@$((steps / 2))"
+# goes_on_from STEP SAME ARGUMENTS...: two ranks go on from the checkpoint of this step of three ranks, which end then.
+# The result must make the filter SAME true.
+goes_on_from() {
+    local step=$1 same=$2
+    shift 2
+    rm -rf "$dir/a"
+    run "$@" --ranks 3 --checkpoint "$dir/a" --checkpoint-every "$step" --elastic off --inject "kill:0@$((2 * step - 1))"
     [ "$code" = 1 ] || fail "$*: exit $code: $err"
-    at=$(find "$dir/a" -name 'checkpoint-*.vbc' | sed 's/.*-//; s/\.vbc//' | sort -n | tail -n 1)
-    ends ".steps == $steps and .resumed == $at" "${all[@]}" --ranks 2 --checkpoint "$dir/a" --resume
-    same=".params_sha256 == \"$(get .params_sha256)\" and .accuracy == $(get .accuracy) and .loss == $(get .loss)"
+    [ -s "$dir/a/checkpoint-$step.vbc" ] || fail "$*: no checkpoint of step $step: $(ls "$dir/a")"
+    ends "$same and .resumed == $step" "$@" --ranks 2 --checkpoint "$dir/a" --checkpoint-every "$step" --resume
+}
 
-    # rank 0 dies in the step after that checkpoint
-    ends ".steps == $steps and .resumed == 0 and .ranks == 3 and [.per_rank[].rank] == [1, 2] and $same and
-        .checkpoint == \"$dir/b/checkpoint-$steps.vbc\" and .stopped == null and
-        [.evals[].step] == [range($every; $steps + 1; $every)]" \
-        "${all[@]}" --ranks 3 --checkpoint "$dir/b" --run "$dir/run" --inject "kill:0@$((at + 1))"
+same_end() {
+    echo ".params_sha256 == \"$(get .params_sha256)\" and .accuracy == $(get .accuracy) and .loss == $(get .loss)"
+}
+
+# rank_0_dies STEPS ARGUMENTS...: rank 0 dies in the middle
+rank_0_dies() {
+    local steps=$1 every=$(($1 / 20)) same
+    shift
+    local all=("$@" --steps "$steps" --eval-every "$every" --until plateau:1000 --threads 1)
+
+    rm -rf "$dir/b" "$dir/run"
+    ends ".steps == $steps and .resumed == 0 and .ranks == 3 and [.per_rank[].rank] == [1, 2] and .stopped == null and
+        .checkpoint == \"$dir/b/checkpoint-$steps.vbc\" and [.evals[].step] == [range($every; $steps + 1; $every)] and
+        (.faults | length == 1 and .[0].what == \"rank lost\" and .[0].rank == 0)" \
+        "${all[@]}" --ranks 3 --checkpoint "$dir/b" --checkpoint-every 70 --run "$dir/run" --inject "kill:0@$((steps / 2))"
     [ "$(wc -l <"$dir/out")" = 1 ] || fail "$*: not one result: $(cat "$dir/out")"
     [ -s "$dir/b/checkpoint-$steps.vbc" ] || fail "$*: no checkpoint: $(ls "$dir/b")"
     compgen -G "$dir/b/*.tmp" >/dev/null && fail "$*: the file of the dead rank is left: $(ls "$dir/b")"
+    same=$(same_end)
     jq -e ".run.state == \"ended\" and $same" "$dir/run/run.json" >/dev/null ||
         fail "$*: run.json: $(cat "$dir/run/run.json")"
+    goes_on_from "$(get '.faults[0].step')" "$same" "${all[@]}"
 }
 
 # stopped_later ARGUMENTS...: rank 0 dies in step 500; then the job is stopped, and goes on from its checkpoint
 stopped_later() {
-    local steps=5000 try job stopped
+    local steps=5000 try job stopped from
     for try in 1 2 3 4 5; do
         rm -rf "$dir/b"
         "$verbena" train "$@" --steps $steps --ranks 3 --inject kill:0@500 --checkpoint "$dir/b" --checkpoint-every 100 \
             --json >"$dir/out" 2>"$dir/err" &
         job=$!
         for _ in $(seq 600); do
-            grep -q 'ranks go on' "$dir/err" && break
+            grep -q 'training goes on with 2 ranks' "$dir/err" && break
             kill -0 "$job" 2>/dev/null || break
             sleep 0.05
         done
@@ -59,12 +69,11 @@ stopped_later() {
     done
     [ "$code" = 130 ] || fail "$*: exit $code, try $try: $(cat "$dir/err")"
     [ "$(wc -l <"$dir/out")" = 1 ] || fail "$*: not one result: $(cat "$dir/out")"
-    stopped=$(get .steps)
-    final ".stopped == \"SIGINT\" and .steps >= 499 and .checkpoint == \"$dir/b/checkpoint-$stopped.vbc\"" "$@"
+    stopped=$(get .steps) from=$(get '.faults[0].step')
+    final ".stopped == \"SIGINT\" and .steps >= $from and .checkpoint == \"$dir/b/checkpoint-$stopped.vbc\"" "$@"
     ends ".resumed == $stopped and .steps == $steps" "$@" --steps $steps --ranks 2 --checkpoint "$dir/b" \
         --checkpoint-every 100 --resume
-    same=".params_sha256 == \"$(get .params_sha256)\""
-    ends "$same and .steps == $steps" "$@" --steps $steps --ranks 3 --inject kill:0@500
+    goes_on_from "$from" "$(same_end)" "$@" --steps $steps
 }
 
 softmax=(softmax --data synth:3000 --global-batch 60 --seed 3)

@@ -173,7 +173,7 @@ static void a_model_is_read_as_it_was(void **state)
     for (r = 0; r < VB_COUNT(rules); r++) {
         open_model(&m, &rules[r]);
         assert_false(vb_k_sparse_hold(m.sparse, true));
-        assert_int_equal(vb_k_sparse_save_beside(m.sparse), VB_OK);
+        assert_int_equal(vb_k_sparse_save_beside(m.sparse, true), VB_OK);
         for (i = 0; i < SAVES; i++) {
             step(&m);
             save_meanwhile(&m, i == 1);
@@ -196,7 +196,7 @@ static void holding_changes_no_bit(void **state)
     for (r = 0; r < VB_COUNT(rules); r++) {
         for (holds = 0; holds < 2; holds++) {
             open_model(&m, &rules[r]);
-            assert_int_equal(vb_k_sparse_save_beside(m.sparse), VB_OK);
+            assert_int_equal(vb_k_sparse_save_beside(m.sparse, true), VB_OK);
             before = t_allocations;
             for (i = 0; i < 40; i++) {
                 if (i % 9 == 2 && holds)
