@@ -20,7 +20,7 @@ struct train_args {
     struct vb_train_save_opts save;
     struct vb_train_sums_opts sums;
     int rule, mode, pin, noise_scale, elastic;
-    int64_t min_ranks, servers, replicas, staleness, backup, max_workers;
+    int64_t min_ranks, restarts, servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild, dry_run, json, fast_math;
     int trace_format;
     const char *until, *run, *trace, *again, *plan, *inject, *replay, *ledger, *slow, *join;

@@ -66,6 +66,10 @@ static const struct vb_opt train_opts[] = {
              "--wait-ranks seconds for others to join, and end"},
     {"wait-ranks", VB_OPT_REAL, FIELD(wait_ranks), "60", .max = 1000000, .arg = "SECONDS",
      .level = VB_OPT_MORE, .help = "how long --min-ranks waits"},
+    {"restart", VB_OPT_INT, FIELD(restarts), .max = 1000000, .arg = "N", .level = VB_OPT_MORE,
+     .help =
+         "with --ranks or --hosts: start ranks again that have died, at most N times in all; they "
+         "join the job. With --mode async"},
     {"json", VB_OPT_FLAG, FIELD(json),
      .help = "print the result as one JSON object on the last line, instead of text"},
     {"dry-run", VB_OPT_FLAG, FIELD(dry_run),

@@ -245,6 +245,7 @@ void vb_job_reap(struct job *job)
         if (can_do_without(job, i, &info)) {
             if (job->stage == RUNNING)
                 say_death(job, i, &info, true);
+            vb_job_restart_later(job, i);
             continue;
         }
         if (first_rank < 0 || (!is_cause(job, &first) && is_cause(job, &info))) {
