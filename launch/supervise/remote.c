@@ -67,14 +67,18 @@ vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote *
 {
     struct vb_remote *r = calloc(1, sizeof(*r));
     vb_status st;
+    int i;
 
     if (r == NULL)
         return vb_err_sys("calloc");
     r->hosts = o->hosts;
     r->root = o->root;
-    r->reaps = o->elastic;
+    r->reaps = o->elastic || o->restarts > 0;
     r->has_hello = calloc((size_t)o->hosts->ranks, sizeof(*r->has_hello));
-    st = r->has_hello != NULL ? VB_OK : vb_err_sys("calloc");
+    r->at = calloc((size_t)o->hosts->ranks, sizeof(*r->at));
+    st = r->has_hello != NULL && r->at != NULL ? VB_OK : vb_err_sys("calloc");
+    for (i = 0; i < o->hosts->ranks && st == VB_OK; i++)
+        r->at[i] = vb_hosts_of_rank(o->hosts, i);
     if (st == VB_OK)
         st = split_ssh(r, o->ssh != NULL ? o->ssh : SSH);
     if (st == VB_OK)
@@ -98,12 +102,20 @@ void vb_remote_destroy(struct vb_remote *r)
     vb_secret_free(r->secret);
     free(r->ssh);
     free(r->has_hello);
+    free(r->at);
     free(r);
 }
 
 const char *vb_remote_host(const struct vb_remote *r, int rank)
 {
-    return vb_hosts_of_rank(r->hosts, rank)->name;
+    return r->at[rank]->name;
+}
+
+void vb_remote_move(struct vb_remote *r, int rank)
+{
+    ptrdiff_t i = r->at[rank] - r->hosts->list;
+
+    r->at[rank] = &r->hosts->list[(i + 1) % r->hosts->n];
 }
 
 /* Appends an argument in single quotes, inside which no shell changes anything. */

@@ -51,7 +51,7 @@ static void ask_all(struct job *job)
     for (i = 0; i < job->ranks; i++) {
         if (job->remote == NULL || !job->remote->has_hello[i])
             signal_one(job, i, SIGTERM);
-        else if (job->o->elastic)
+        else if (job->remote->reaps)
             vb_remote_send(&job->in_fds[i], 1, VB_END_OF_JOB);
         vb_fd_close(&job->in_fds[i]);
     }

@@ -156,6 +156,14 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
         say_death(job, rank, info, false);
 }
 
+/* A rank could not be started again. The others go on as they do already. */
+static void note_no_start(struct job *job, int rank, const siginfo_t *info)
+{
+    if (job->stage == RUNNING)
+        say_death(job, rank, info, true);
+    vb_job_restart_later(job, rank);
+}
+
 /* Returns true for an end that the end of another rank cannot cause: a signal or bad usage. If a
  * rank on another host is killed, ssh exits with 255, as after a broken connection. */
 static bool is_cause(const struct job *job, const siginfo_t *info)
@@ -227,7 +235,10 @@ void vb_job_reap(struct job *job)
             continue;
         job->dead[i] = info;
         if (job->remote != NULL && !job->remote->has_hello[i]) {
-            note_host(job, i, &info);
+            if (job->again[i].n == 0)
+                note_host(job, i, &info);
+            else
+                note_no_start(job, i, &info);
             continue;
         }
         if (info.si_code == CLD_EXITED && info.si_status == 0) {

@@ -41,7 +41,8 @@ struct vb_remote {
     char *ssh_args[VB_SSH_ARGS_MAX];
     int n_ssh_args;
     struct vb_hello own;
-    bool *has_hello; /* one entry for each rank */
+    bool *has_hello;           /* one entry for each rank */
+    const struct vb_host **at; /* the host of each rank */
     int n_hello;
     char found_root[VB_ROOT_TEXT]; /* of the hello of rank 0 */
     unsigned char *secret;
@@ -54,6 +55,9 @@ vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote *
 void vb_remote_destroy(struct vb_remote *r);
 
 const char *vb_remote_host(const struct vb_remote *r, int rank);
+
+/* The rank will be started on the next host of the list. */
+void vb_remote_move(struct vb_remote *r, int rank);
 
 /* Returns the ssh command line for a rank on another host, with these arguments of the program;
  * NULL: no memory. */

@@ -19,6 +19,8 @@ void vb_job_restart_later(struct job *job, int rank)
 
     if (job->n_again >= job->o->restarts || job->stage != RUNNING || job->alive == 0)
         return;
+    if (job->remote != NULL && !job->causes.ends[rank].reaped)
+        vb_remote_move(job->remote, rank); /* its host may be gone */
     if (again->n < 6)
         pause_ms = (uint64_t)PAUSE_MS << again->n;
     again->n++;
