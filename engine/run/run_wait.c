@@ -25,8 +25,6 @@ static uint64_t limit_ns(const struct vb_trainer *t)
 
 static vb_status fail(const struct vb_trainer *t)
 {
-    if (!t->leads)
-        return VB_ERR_TIMEOUT; /* the lead says why */
     return vb_err(
         VB_ERR_TIMEOUT,
         "only %d of at least %d ranks (--min-ranks) are left at step %lld, and nobody has "
@@ -42,18 +40,25 @@ static int look(const struct vb_trainer *t)
     return vb_clock_ns() >= limit_ns(t) ? WAIT_OVER : WAIT_MORE;
 }
 
-/* Returns what the lead says. */
+/* Returns what the lead says. Who hears that the wait is over fails at once, so the lead says it to
+ * the user before, and does not mind that a member is gone. */
 static vb_status ask(struct vb_trainer *t, struct run_stop *stop, int *verdict_p)
 {
-    uint8_t verdict = (uint8_t)look(t);
-    vb_status st = vb_run_stop_regroup(stop);
+    uint8_t verdict = WAIT_MORE;
+    vb_status st = vb_run_stop_regroup(stop), over = VB_OK;
 
     if (st == VB_OK)
         st = vb_run_stop_check(stop, &t->stopped);
-    if (st == VB_OK)
+    if (st == VB_OK && t->stopped == 0 && t->leads)
+        verdict = (uint8_t)look(t);
+    if (verdict == WAIT_OVER)
+        over = fail(t);
+    if (st == VB_OK && t->world > 1)
         st = vb_group_broadcast(t->place.group, 0, &verdict, sizeof(verdict));
     *verdict_p = verdict;
-    return st;
+    if (over == VB_OK && st == VB_OK && verdict == WAIT_OVER)
+        over = VB_ERR_TIMEOUT; /* the lead has said why */
+    return over != VB_OK ? over : st;
 }
 
 vb_status vb_run_wait(struct vb_trainer *t, struct run_stop *stop)
@@ -80,7 +85,5 @@ vb_status vb_run_wait(struct vb_trainer *t, struct run_stop *stop)
             poll(NULL, 0, LOOK_MS);
     }
     vb_lap(&t->laps, VB_PHASE_WAIT);
-    if (st == VB_OK && verdict == WAIT_OVER && t->stopped == 0)
-        st = fail(t);
     return st;
 }
