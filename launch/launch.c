@@ -195,6 +195,11 @@ static vb_status read_remote(struct vb_launch *launch, int64_t silent_ms)
     return st;
 }
 
+bool vb_launch_is_joiner(void)
+{
+    return value_of(JOINS) != NULL;
+}
+
 vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p)
 {
     struct vb_launch launch = {.root_fd = -1, .begun_fd = -1, .rank = -1, .local_rank = -1};

@@ -37,6 +37,9 @@ struct vb_launch {
  * supervisor for silent_ms, but at least 10 s. */
 vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p);
 
+/* Before vb_launch_read(): returns whether a supervisor has started this process to join a job. */
+bool vb_launch_is_joiner(void);
+
 /* The options that the user gives to ranks that another launcher starts. Zeros are fine. */
 struct vb_launch_opts {
     const char *root;        /* HOST:PORT of rank 0; NULL, or port 0: rank 0 chooses */

@@ -402,7 +402,8 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)
         return cli_exit_code(st);
-    if (o.join.joined != NULL && !result.reports)
+    if (o.join.joined != NULL && !result.reports &&
+        !launch->joins) /* the supervisor has one output */
         st = cli_train_print_joined(a->join, &o, &result, a->json);
     stopped = result.stopped;
     vb_train_result_fini(&result);
@@ -538,7 +539,8 @@ static int open_join(const struct cli_command *command, const char *root, const 
     if (colon == NULL || colon == root || colon[1] == '\0' || strlen(root) >= VB_ROOT_TEXT)
         return cli_refuse(command,
                           "--join must be HOST:PORT, the address that rank 0 of the job printed");
-    if (job->ranks > 0 || job->world > 0 || job->has_rank || job->root != NULL)
+    if (!vb_launch_is_joiner() &&
+        (job->ranks > 0 || job->world > 0 || job->has_rank || job->root != NULL))
         return cli_refuse(command,
                           "--join starts one worker: --ranks, --rank, --world and --root cannot be "
                           "used with it");
@@ -598,7 +600,7 @@ static int parse_joined(const struct cli_command *command, const struct vb_joine
 static int join(const struct cli_command *command, struct train_asked *a)
 {
     struct vb_train_opts o = {0};
-    struct vb_launch launch = {.root_fd = -1};
+    struct vb_launch launch = {.root_fd = -1, .joins = vb_launch_is_joiner()};
     struct vb_data_spec test = {0};
     struct vb_joined *joined = NULL;
     const char *data = NULL;

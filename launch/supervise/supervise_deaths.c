@@ -72,6 +72,12 @@ static bool was_bad_usage(const siginfo_t *info)
     return info->si_code == CLD_EXITED && info->si_status == 2;
 }
 
+/* A rank that is started again joins with arguments that the job has sent. */
+static bool concerns_all(const struct job *job, int rank, const siginfo_t *info)
+{
+    return was_bad_usage(info) && job->again[rank].n == 0;
+}
+
 static void say_failure(struct job *job, int rank, const siginfo_t *info)
 {
     if (was_bad_usage(info))
@@ -116,10 +122,10 @@ bool vb_job_has_begun(struct job *job)
 
 /* In an elastic job any rank may be lost when all have begun to train. Whether those that are left
  * have gone on, or have failed as well, is known when all have ended. */
-static bool may_lose(struct job *job, const siginfo_t *info)
+static bool may_lose(struct job *job, int rank, const siginfo_t *info)
 {
     return (job->stage <= STOPPING || (job->stage == GRACE && job->ended_well)) &&
-           job->o->elastic && vb_job_has_begun(job) && !was_bad_usage(info) &&
+           job->o->elastic && vb_job_has_begun(job) && !concerns_all(job, rank, info) &&
            stopped_by(info) == 0;
 }
 
@@ -129,7 +135,8 @@ static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
     const struct vb_supervise_opts *o = job->o;
 
     return job->stage <= STOPPING && o->outlive && (rank < o->vital || rank >= o->vital_end) &&
-           job->alive > 0 && vb_job_has_begun(job) && !was_bad_usage(info) && stopped_by(info) == 0;
+           job->alive > 0 && vb_job_has_begun(job) && !concerns_all(job, rank, info) &&
+           stopped_by(info) == 0;
 }
 
 /* A rank has ended with exit 0, or as the user has asked it to. A worker that ends so has printed
@@ -249,7 +256,7 @@ void vb_job_reap(struct job *job)
             note_end(job, i);
             continue;
         }
-        if (may_lose(job, &info)) {
+        if (may_lose(job, i, &info)) {
             vb_job_lose(job, i);
             continue;
         }

@@ -108,6 +108,7 @@ for transport in shm tcp; do
     wait $pid
     code=$?
     [ $code = 143 ] || fail "$what: exit $code: $(cat "$dir/err")"
+    [ "$(wc -l <"$dir/out")" = 1 ] || fail "$what: more than the result was printed: $(cat "$dir/out")"
     [ "$(jq '[.faults[] | select(.what == "died")] | length' "$dir/out")" = 3 ] || fail "$what: $(cat "$dir/out")"
     nothing_left "$what"
 done
