@@ -35,6 +35,7 @@ struct cli_command {
 
 extern const struct cli_command cli_bench;
 extern const struct cli_command cli_completion;
+extern const struct cli_command cli_ctl;
 extern const struct cli_command cli_data;
 extern const struct cli_command cli_demo;
 extern const struct cli_command cli_topo;
@@ -133,6 +134,8 @@ struct cli_lost {
 };
 
 #define CLI_LOST_MAX 1024
+
+#define CLI_CTL_SOCKET "ctl.sock" /* in the run folder, while the job runs (train/train_ctl.c) */
 
 /* Returns the ranks that were lost, in this order, and their number (run_lost.c). json: run.json.
  * The caller frees the list, which is NULL if there are none. */

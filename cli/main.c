@@ -9,8 +9,8 @@
 #include <string.h>
 
 static const struct cli_command *const commands[] = {
-    &cli_bench, &cli_completion, &cli_data,  &cli_demo, &cli_doctor, &cli_eval, &cli_export,
-    &cli_ops,   &cli_report,     &cli_sweep, &cli_top,  &cli_topo,   &cli_train};
+    &cli_bench,  &cli_completion, &cli_ctl,    &cli_data,  &cli_demo, &cli_doctor, &cli_eval,
+    &cli_export, &cli_ops,        &cli_report, &cli_sweep, &cli_top,  &cli_topo,   &cli_train};
 
 const struct cli_command *const *cli_commands(int *n_p)
 {

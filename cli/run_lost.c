@@ -5,6 +5,7 @@
  */
 #include "cli/cli.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,6 +35,14 @@ static void get_text(const struct vb_json *json, const char *at, const char *key
     snprintf(to, size, "%s", text != NULL ? text : "");
 }
 
+/* A worker that was removed from an asynchronous job was not waited for, so nothing was recovered.
+ */
+static bool is_lost(const struct vb_json *json, const char *at, const char *what)
+{
+    return strcmp(what, "rank lost") == 0 ||
+           (strcmp(what, "removed") == 0 && isfinite(get(json, at, "recovered_s")));
+}
+
 /* at: where the object is: "" or "faults.3." */
 static void take(struct reader *r, const struct vb_json *json, const char *at)
 {
@@ -42,7 +51,7 @@ static void take(struct reader *r, const struct vb_json *json, const char *at)
     int p;
 
     get_text(json, at, "what", what, sizeof(what));
-    if (strcmp(what, "rank lost") != 0 || !(get(json, at, "rank") >= 0) || r->n == CLI_LOST_MAX)
+    if (!is_lost(json, at, what) || !(get(json, at, "rank") >= 0) || r->n == CLI_LOST_MAX)
         return;
     if (r->n == r->room) {
         r->room = r->room > 0 ? 2 * r->room : 16;
@@ -69,8 +78,9 @@ static void take(struct reader *r, const struct vb_json *json, const char *at)
 static bool take_event(char *line, void *arg)
 {
     struct reader *r = arg;
-    struct vb_json *json =
-        strstr(line, "rank lost") != NULL ? vb_json_parse(line, strlen(line)) : NULL;
+    struct vb_json *json = strstr(line, "rank lost") != NULL || strstr(line, "removed") != NULL
+                               ? vb_json_parse(line, strlen(line))
+                               : NULL;
 
     if (json != NULL && !(vb_json_get_real(json, "at_ns") < r->since_ns))
         take(r, json, "");

@@ -229,7 +229,9 @@ static void *load(void *arg)
     uint64_t begin_ns;
     int64_t number;
 
+    pthread_mutex_lock(&l->lock); /* vb_loader_reshare() may be called before this thread runs */
     vb_log_set_rank(l->o.world > 1 ? l->o.rank : -1);
+    pthread_mutex_unlock(&l->lock);
     if (l->o.on_start != NULL)
         l->o.on_start(l->o.on_start_arg);
     while (st == VB_OK && (number = wait_for_slot(l)) >= 0) {
@@ -483,9 +485,11 @@ vb_status vb_loader_reshare(struct vb_loader *l, int rank, int world, int64_t ep
     st = hold(l);
     if (st != VB_OK)
         return st;
+    pthread_mutex_lock(&l->lock);
     (void)take_share(l, rank, world);
     l->epoch = epoch;
     l->step = step;
+    pthread_mutex_unlock(&l->lock);
     return release(l);
 }
 

@@ -211,9 +211,10 @@ struct reporter {
     struct train_run *run; /* the run folder; NULL: there is none */
     const struct vb_train_opts *o;
     const struct vb_launch *launch;
-    enum cli_screen screen;  /* where the progress is shown */
-    int cpus;                /* number of cpus of this process, before any thread is pinned */
-    struct vb_chosen chosen; /* what the engine has chosen; empty on other ranks than 0 */
+    enum cli_screen screen;        /* where the progress is shown */
+    int cpus;                      /* number of cpus of this process, before any thread is pinned */
+    struct vb_chosen chosen;       /* what the engine has chosen; empty on other ranks than 0 */
+    struct train_ctl *_Atomic ctl; /* another thread opens it when this rank leads; NULL: none */
 };
 
 /* Prints the result and, with --run, writes it to files. This function is a vb_train_report_fn. The
@@ -266,11 +267,17 @@ static void tell_test(const struct reporter *r)
         fprintf(stderr, "data: no test data given: the model is tested on the training samples\n");
 }
 
+static void open_ctl(struct reporter *r)
+{
+    if (r->run != NULL && atomic_load(&r->ctl) == NULL)
+        atomic_store(&r->ctl, cli_train_ctl_open(r->run->dir, r->o->mode == VB_MODE_ASYNC));
+}
+
 /* Says what was chosen, when nothing can be refused any more. A program that reads --json is not
  * told. */
 static void tell_begun(void *arg)
 {
-    const struct reporter *r = arg;
+    struct reporter *r = arg;
     bool tells = !r->args->json || r->screen == CLI_TERMINAL;
 
     if (tells && leads(r->o)) {
@@ -280,13 +287,31 @@ static void tell_begun(void *arg)
     if (tells && r->chosen.why[0] != '\0')
         fprintf(stderr, "recipe: %s; --rule, --lr and --epochs change it\n", r->chosen.why);
     vb_interrupt_catch();
+    if (leads(r->o))
+        open_ctl(r);
     vb_launch_tell_begun(r->launch);
 }
 
 static int is_to_stop(void *arg)
 {
-    (void)arg;
-    return vb_interrupted();
+    struct reporter *r = arg;
+    int number = vb_interrupted();
+
+    return number != 0 ? number : cli_train_ctl_stop(atomic_load(&r->ctl));
+}
+
+static struct vb_train_ask ask(void *arg, int64_t step)
+{
+    struct reporter *r = arg;
+
+    return cli_train_ctl_ask(atomic_load(&r->ctl), step);
+}
+
+static void answer(void *arg, bool done, const char *text)
+{
+    struct reporter *r = arg;
+
+    cli_train_ctl_answer(atomic_load(&r->ctl), done, text);
 }
 
 static void tell_opened(void *arg)
@@ -299,12 +324,14 @@ static void tell_opened(void *arg)
 
 static void tell_led(void *arg, enum vb_led led)
 {
-    const struct reporter *r = arg;
+    struct reporter *r = arg;
 
     if (r->run != NULL && led == VB_LED_NOT)
         r->run->leads = false;
     else if (r->run != NULL)
         cli_train_run_led(r->run, led == VB_LED_FAR);
+    if (led != VB_LED_NOT)
+        open_ctl(r);
 }
 
 static void prove(void *group, int rank)
@@ -380,6 +407,10 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     o.hooks.begun = tell_begun;
     o.hooks.begun_arg = &r;
     o.hooks.stop = is_to_stop;
+    o.hooks.stop_arg = &r;
+    o.hooks.ask = ask;
+    o.hooks.answer = answer;
+    o.hooks.ask_arg = &r;
     o.hooks.chose = keep_chosen;
     o.hooks.chose_arg = &r;
     o.hooks.led = tell_led;
@@ -396,6 +427,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
             return cli_exit_code(st);
     }
     st = vb_train(&o, &result);
+    cli_train_ctl_close(atomic_load(&r.ctl));
     cli_train_watch_end(r.screen);
     if (st != VB_OK && a->run != NULL && run.leads && !run.ended)
         cli_train_run_failed(&run, st);

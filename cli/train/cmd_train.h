@@ -117,6 +117,17 @@ struct train_run {
     bool ended;                /* run.json has the result; guarded by lock */
 };
 
+/* The socket for verbena ctl, of the rank that reports (train_ctl.c). Returns NULL if there can be
+ * none; the functions below accept that. */
+struct train_ctl;
+struct train_ctl *cli_train_ctl_open(const char *dir, bool async);
+void cli_train_ctl_close(struct train_ctl *ctl);
+
+/* Called by the training thread: hooks.ask and hooks.answer, and the signal for hooks.stop. */
+struct vb_train_ask cli_train_ctl_ask(struct train_ctl *ctl, int64_t step);
+void cli_train_ctl_answer(struct train_ctl *ctl, bool done, const char *text);
+int cli_train_ctl_stop(const struct train_ctl *ctl);
+
 /* Makes the folder and checks that its files can be written. Called by rank 0 before training, so
  * that a bad path is found at once. Without append, removes what an earlier run has left, except
  * for the logs of the first `world` ranks, which are being written. */

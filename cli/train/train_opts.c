@@ -58,8 +58,7 @@ static const struct vb_opt train_opts[] = {
     {"mode", VB_OPT_CHOICE, FIELD(mode), "sync", .choices = cli_train_modes, .arg = "MODE",
      .help = "sync: ranks sum their gradients in each step; async: they use parameter servers"},
     {"elastic", VB_OPT_CHOICE, FIELD(elastic), "on", .choices = cli_on_off, .arg = "on|off",
-     .help = "with --mode sync and several ranks: if ranks die, the others go on without them; off "
-             "ends the job. With --mode async workers are always dispensable"},
+     .help = "--mode sync: if ranks die, the others go on; off ends the job"},
     {"min-ranks", VB_OPT_INT, FIELD(min_ranks), .min = 1, .max = VB_WORLD_MAX, .arg = "N",
      .level = VB_OPT_MORE,
      .help = "fewer ranks than N do not go on when others have died: they save, wait for "
@@ -68,8 +67,8 @@ static const struct vb_opt train_opts[] = {
      .level = VB_OPT_MORE, .help = "how long --min-ranks waits"},
     {"restart", VB_OPT_INT, FIELD(restarts), .max = 1000000, .arg = "N", .level = VB_OPT_MORE,
      .help =
-         "with --ranks or --hosts: start ranks again that have died, at most N times in all; they "
-         "join the job. With --mode async"},
+         "--mode async, with --ranks or --hosts: start ranks again that have died, at most N times "
+         "in all; they join the job"},
     {"json", VB_OPT_FLAG, FIELD(json),
      .help = "print the result as one JSON object on the last line, instead of text"},
     {"dry-run", VB_OPT_FLAG, FIELD(dry_run),

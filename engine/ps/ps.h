@@ -422,6 +422,15 @@ struct ps_faults {
     int n;
 };
 
+/* A copy of the shard that is being made. */
+struct ps_snap {
+    bool on;         /* parts are not copied yet */
+    bool with_state; /* the state of the update rule is copied, too */
+    unsigned char
+        *copied; /* for each block: whether it is copied; NULL: not vb_ps_snaps_beside() */
+    size_t next; /* blocks before this one are copied */
+};
+
 struct ps_server {
     const struct ps_job *job;
     struct vb_group *group;
@@ -456,6 +465,8 @@ struct ps_server {
     int64_t gate;
     int gate_worker; /* worker that was told to read the snapshot; -1: none */
     int reader;      /* worker that reads the snapshot; -1: none */
+    bool snapping;   /* the reader was not told yet that the snapshot is there */
+    struct ps_snap snap;
     struct ps_round round;
     struct ps_partner partner;
     struct ps_server_stats stats;
@@ -574,8 +585,21 @@ void vb_ps_stale_add(struct vb_stale *stale, uint64_t by);
 /* ps_apply.c: changes parameters. */
 vb_status vb_ps_apply(struct ps_server *s, const struct ps_taken *push);
 vb_status vb_ps_apply_round(struct ps_server *s); /* applies the sum of all held gradients */
-void vb_ps_snapshot(struct ps_server *s, bool with_state);
 void vb_ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values);
+
+/* ps_snapshot.c: copies the shard as it is now. */
+void vb_ps_snapshot(struct ps_server *s, bool with_state);
+
+/* Begins a copy of the shard as it is now. If vb_ps_snaps_beside(), gradients may be applied while
+ * it is made; the copy is there when vb_ps_snap_step() returns true. */
+bool vb_ps_snaps_beside(const struct ps_job *job);
+vb_status vb_ps_snap_open(struct ps_server *s);
+void vb_ps_snap_begin(struct ps_server *s, bool with_state);
+bool vb_ps_snap_step(struct ps_server *s);
+
+/* Called before the parameters at keys, or all of them, are changed. */
+void vb_ps_snap_touch(struct ps_server *s, const uint32_t *keys, size_t n);
+void vb_ps_snap_touch_all(struct ps_server *s);
 
 /* ps_member.c handles workers that join and go. */
 void vb_ps_server_on_gone(void *server, int rank); /* a vb_member_fn */

@@ -46,6 +46,7 @@ static void update(struct ps_server *s, const float *grads, float scale)
                             .params_out = s->params,
                             .state_out = s->state};
 
+    vb_ps_snap_touch_all(s);
     if (s->mapped)
         update_mapped(s, grads, u);
     else
@@ -75,6 +76,7 @@ static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const fl
 {
     if (s->sparse == NULL) /* with very few parameters, the shard of a server may be empty */
         return VB_OK;
+    vb_ps_snap_touch(s, keys, n);
     if (!s->mapped)
         return vb_k_sparse_update(s->sparse, keys, values, n, scale, rate_now(s), NULL);
     vb_k_shared_update_keys(&s->job->rule, s->params, s->state, keys, values, n, scale,
@@ -167,38 +169,4 @@ vb_status vb_ps_apply_round(struct ps_server *s)
     }
     s->stats.samples += samples;
     return st;
-}
-
-/* Copies the state of the update rule. */
-static void snapshot_state(struct ps_server *s, void *to)
-{
-    size_t n = s->lay.n[s->k], words = (size_t)s->job->words;
-
-    if (s->job->hogwild)
-        vb_k_shared_read(s->state, n * words, to);
-    else if (s->sparse != NULL && !vb_ps_saves_late(s->job))
-        vb_k_sparse_read_state(s->sparse, 0, n, to);
-    else if (words > 0)
-        memcpy(to, s->state, n * words * 4);
-}
-
-void vb_ps_snapshot(struct ps_server *s, bool with_state)
-{
-    char *base = vb_window_ptr(s->shards);
-    size_t n = s->lay.n[s->k];
-    float *params = (float *)(void *)(base + s->lay.snap[s->k]);
-
-    if (s->sparse != NULL)
-        vb_k_sparse_read(s->sparse, 0, n, params);
-    else if (s->job->hogwild)
-        vb_k_shared_read(s->params, n, params);
-    else
-        memcpy(params, s->params, n * sizeof(float));
-    if (with_state)
-        snapshot_state(s, base + s->lay.snap_state[s->k]);
-    if (with_state && s->sparse != NULL && vb_ps_saves_late(s->job)) {
-        memcpy(base + s->lay.snap_late[s->k], s->params, n * sizeof(float));
-        atomic_store(&s->head->late, vb_k_sparse_late(s->sparse));
-    }
-    atomic_store(&s->head->snapped, atomic_load(&s->head->version));
 }

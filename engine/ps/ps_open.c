@@ -114,6 +114,8 @@ static vb_status make_shard(struct ps_server *s, const float *params, const void
     atomic_store(&s->head->version, (uint64_t)s->job->begin);
     atomic_store(&s->head->claimed, s->job->begin);
     st = make_state(s, state);
+    if (st == VB_OK)
+        st = vb_ps_snap_open(s);
     if (st == VB_OK && s->job->bound == 0)
         st = make_sums(s);
     if (st == VB_OK && s->job->sparse && !s->job->hogwild && n > 0)
@@ -186,6 +188,7 @@ void vb_ps_server_close(struct ps_server *s)
         free(s->round.values[i]);
     }
     free(s->round.sum);
+    free(s->snap.copied);
     free(s->key_space);
     free(s->clients);
     free(s->partner.log);

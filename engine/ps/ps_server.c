@@ -70,6 +70,29 @@ static vb_status take_end(struct ps_server *s, int worker)
                              : VB_OK; /* another worker may be the slowest now */
 }
 
+static vb_status open_gate(struct ps_server *s)
+{
+    s->gate = -1;
+    return vb_ps_notify_all(s);
+}
+
+/* Tells the reader, when its snapshot is complete. */
+static vb_status look_at_snapshot(struct ps_server *s)
+{
+    if (!vb_ps_snap_step(s) || !s->snapping)
+        return VB_OK;
+    s->snapping = false;
+    return s->reader >= 0 ? vb_ps_send_note(s, s->reader, PS_SNAPPED, 0) : VB_OK;
+}
+
+/* A snapshot that is made beside training has its version already. */
+static vb_status snapshot_begun(struct ps_server *s, int worker)
+{
+    if (!vb_ps_snaps_beside(s->job))
+        return look_at_snapshot(s);
+    return s->gate >= 0 && s->gate_worker == worker ? open_gate(s) : VB_OK;
+}
+
 /* A server has space for one snapshot, which must stay unchanged until it was read. So workers get
  * their snapshots one after the other. */
 static vb_status take_snapshot(struct ps_server *s)
@@ -80,10 +103,11 @@ static vb_status take_snapshot(struct ps_server *s)
         if (s->clients[w].wants_snap == 0)
             continue;
         if (!s->standby)
-            vb_ps_snapshot(s, s->clients[w].wants_snap == 2);
+            vb_ps_snap_begin(s, s->clients[w].wants_snap == 2);
         s->clients[w].wants_snap = 0;
         s->reader = w;
-        return vb_ps_send_note(s, w, PS_SNAPPED, 0);
+        s->snapping = true;
+        return snapshot_begun(s, w);
     }
     return VB_OK;
 }
@@ -91,7 +115,8 @@ static vb_status take_snapshot(struct ps_server *s)
 /* The worker has read its snapshot, or is gone. */
 static vb_status snapshot_read(struct ps_server *s, int worker)
 {
-    bool opens = s->gate >= 0 && s->gate_worker == worker;
+    bool opens = s->gate >= 0 && s->gate_worker == worker &&
+                 (!vb_ps_snaps_beside(s->job) || !s->clients[worker].member);
     vb_status st;
 
     if (s->reader == worker)
@@ -99,8 +124,7 @@ static vb_status snapshot_read(struct ps_server *s, int worker)
     st = take_snapshot(s);
     if (st != VB_OK || !opens)
         return st;
-    s->gate = -1;
-    return vb_ps_notify_all(s);
+    return open_gate(s);
 }
 
 /* A worker could not write a checkpoint, or its loss is not finite. The next worker would fail in
@@ -202,7 +226,8 @@ vb_status vb_ps_server_round(struct ps_server *s)
     vb_status st;
 
     vb_ps_lap(s, &s->stats.notify_ns);
-    st = vb_ps_wait(s->group, something_to_do, s, "a gradient", -1);
+    st = s->snapping ? vb_progress(s->group)
+                     : vb_ps_wait(s->group, something_to_do, s, "a gradient", -1);
     vb_ps_lap(s, &s->stats.idle_ns);
     if (st == VB_OK && s->queue.strayed)
         st = vb_ps_expel_strays(s);
@@ -216,7 +241,7 @@ vb_status vb_ps_server_round(struct ps_server *s)
         s->queue.first++;
         st = handle(s, a);
     }
-    return st;
+    return st == VB_OK && s->snapping ? look_at_snapshot(s) : st;
 }
 
 static uint64_t cpu_ns(void)

@@ -169,7 +169,8 @@ void vb_train_record_close(struct vb_trainer *t)
 
     if (r->rec == NULL)
         return;
-    vb_ship_finish(r->ship);
+    if (!t->leaves) /* otherwise others go on, and have more records */
+        vb_ship_finish(r->ship);
     r->lost = vb_recorder_close(r->rec) + (uint64_t)r->lost_events;
     r->rec = NULL;
     /* what the result does not tell */
@@ -310,8 +311,9 @@ void vb_train_record_step(struct vb_trainer *t)
 
     if (!is_kept(t))
         return;
-    /* the share of a step before the members changed is not known any more */
-    row = make_row(t, (uint64_t)t->step, t->batch != NULL ? t->batch->n_share : 0);
+    if (t->batch != NULL) /* after a recovery, the batch of the step before is gone */
+        r->samples = t->batch->n_share;
+    row = make_row(t, (uint64_t)t->step, r->samples);
     if (r->waits_ns != NULL)
         row.waited_for = vb_group_wait_longest(t->place.group, r->waits_ns, &waited_ns);
     row.waited_s = (float)((double)waited_ns / 1e9);

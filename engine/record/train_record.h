@@ -77,6 +77,7 @@ struct vb_trainer_record {
     uint64_t norm_ns;                    /* when a gradient norm was measured last */
     float norm;                          /* measured in this step; NAN: not measured */
     uint64_t version;                    /* asynchronous training: at the last row */
+    int samples;                         /* of this rank in the last step */
     uint64_t known_step;                 /* rows up to this step were made already */
     uint32_t flags;                      /* VB_STEP_* of the next row */
     struct vb_train_clock

@@ -52,6 +52,8 @@ void vb_train_lost_fault(const struct vb_recovery *r, int i, struct vb_fault *f)
                            .again = r->again,
                            .left = r->left,
                            .recovered_s = r->recovered_s};
+    if (r->lost[i].removed)
+        snprintf(f->what, sizeof(f->what), "removed");
     snprintf(f->why, sizeof(f->why), "%s", r->lost[i].why);
     snprintf(f->host, sizeof(f->host), "%s", r->lost[i].host);
     phases_of(r, f->phase_s);
@@ -141,8 +143,9 @@ static void say(const struct vb_recovery *r)
     int i;
 
     for (i = 0; i < n_named(r); i++)
-        VB_LOG_WARN("rank %d (host %s) was lost after step %lld: %s", r->lost[i].rank,
-                    r->lost[i].host, (long long)r->step, r->lost[i].why);
+        VB_LOG_WARN("rank %d (host %s) was %s after step %lld: %s", r->lost[i].rank,
+                    r->lost[i].host, r->lost[i].removed ? "removed" : "lost", (long long)r->step,
+                    r->lost[i].why);
     if (r->again > 0)
         snprintf(what, sizeof(what), "step %lld was computed again, and was done",
                  (long long)r->again);
@@ -163,6 +166,8 @@ static void add_events(struct vb_trainer *t, const struct vb_recovery *r)
 
     for (event.lost = 0; event.lost < n_named(r); event.lost++) {
         event.rank = r->lost[event.lost].rank;
+        snprintf(event.what, sizeof(event.what), "%s",
+                 r->lost[event.lost].removed ? "removed" : "rank lost");
         snprintf(event.why, sizeof(event.why), "%s", r->lost[event.lost].why);
         vb_train_event(t, &event);
     }

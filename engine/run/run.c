@@ -5,6 +5,7 @@
  * between them. engine/async/ makes the steps of asynchronous training.
  */
 #include "engine/async/train_async.h"
+#include "engine/run/run_ask.h"
 #include "engine/run/run_end.h"
 #include "engine/run/run_stop.h"
 #include "engine/run/run_wait.h"
@@ -95,7 +96,11 @@ static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
     vb_status st = VB_OK;
 
     while (st == VB_OK && t->step < t->recipe.steps && !t->until.met) {
-        st = vb_run_stop_check(stop, &t->stopped);
+        st = vb_run_ask(t, stop);
+        if (st == VB_OK && t->leaves)
+            return VB_OK;
+        if (st == VB_OK)
+            st = vb_run_stop_check(stop, &t->stopped);
         if (st == VB_OK && t->stopped == 0)
             st = vb_run_wait(t, stop);
         if (st == VB_OK && t->stopped != 0)
@@ -125,6 +130,10 @@ static vb_status go_on(struct vb_trainer *t, struct run_stop *stop, struct vb_tr
     bool known = is_evaluated(t);
 
     vb_train_trace_end(t);
+    if (st == VB_OK && t->leaves) {
+        result->left = true;
+        return VB_OK;
+    }
     if (st == VB_OK && !known)
         st = vb_train_evaluate(t);
     vb_train_does(t, VB_DOES_END);
@@ -226,12 +235,13 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
 
     if (st == VB_OK)
         st = work(&t, &stop, result);
-    if (st == VB_OK)
+    if (st == VB_OK && !t.leaves)
         vb_train_record_done(&t);
-    else
+    else if (st != VB_OK)
         vb_trainer_give_up(&t, st);
     vb_train_event_say(&t,
                        st != VB_OK      ? "failed"
+                       : t.leaves       ? "left"
                        : t.stopped != 0 ? "stopped"
                                         : "ended",
                        t.step, st != VB_OK ? vb_log_first_error() : "");

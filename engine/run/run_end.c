@@ -23,7 +23,7 @@ bool vb_run_is_over(const struct vb_trainer *t)
     if (!vb_train_is_elastic(t->o) || t->place.group == NULL)
         return false;
     for (r = 0; r < vb_group_world(t->place.group); r++)
-        if (r != t->number && vb_group_end(t->place.group, r) == VB_END_LEFT)
+        if (r != t->number && !t->removed[r] && vb_group_end(t->place.group, r) == VB_END_LEFT)
             return true;
     return false;
 }

@@ -6,13 +6,17 @@
 #include <time.h>
 
 /* A note has a kind, a signal, and the lowest bits of a step. */
-enum { STOP_ASK, STOP_AT, STOP_CONFIRM };
+enum { STOP_ASK, STOP_AT, STOP_CONFIRM, STOP_LEAVE };
+
+/* What STOP_LEAVE has instead of a signal. */
+enum { LEAVE_YOU, LEAVE_I, LEAVE_HEARD };
 
 #define SIGNAL_BITS 6
 #define STEP_BITS 16
 #define STEP_MASK ((1u << STEP_BITS) - 1)
 #define AGAIN_NS UINT64_C(100000000) /* the lead repeats itself after this time */
 #define PAUSE_NS 200000
+#define LEAVE_NS UINT64_C(5000000000) /* others that do not answer count as gone, or do soon */
 
 struct run_stop {
     struct vb_trainer *t;
@@ -25,7 +29,9 @@ struct run_stop {
     _Atomic uint32_t asked;  /* the lead: the signal that a rank has asked for; 0: none */
     _Atomic uint32_t last;   /* other ranks: value of the note STOP_AT; 0: none has come */
     _Atomic bool *confirmed; /* the lead: for each rank of the start */
-    struct vb_op *ops;       /* one for each rank of the start */
+    _Atomic bool *heard;     /* a rank that leaves: who knows of it */
+    _Atomic bool is_to_leave;
+    struct vb_op *ops; /* one for each rank of the start */
 };
 
 static uint32_t pack(uint32_t kind, uint32_t number, int64_t step)
@@ -51,6 +57,19 @@ static vb_status put_note(struct run_stop *s, int rank, uint32_t value)
     return st;
 }
 
+/* A rank that leaves repeats itself if the answer could not be put. */
+static void leave_came(struct run_stop *s, int rank, uint32_t what)
+{
+    if (what == LEAVE_YOU && rank == atomic_load(&s->lead)) {
+        atomic_store(&s->is_to_leave, true);
+    } else if (what == LEAVE_I) {
+        atomic_store(&s->t->removed[rank], true);
+        (void)put_note(s, rank, pack(STOP_LEAVE, LEAVE_HEARD, 0));
+    } else if (what == LEAVE_HEARD) {
+        atomic_store(&s->heard[rank], true);
+    }
+}
+
 static void note_came(void *arg, int rank, uint32_t value)
 {
     struct run_stop *s = arg;
@@ -66,6 +85,8 @@ static void note_came(void *arg, int rank, uint32_t value)
         atomic_store(&s->last, value);
         /* if this fails, the lead tells this rank again */
         (void)put_note(s, lead, pack(STOP_CONFIRM, 0, 0));
+    } else if (kind == STOP_LEAVE) {
+        leave_came(s, rank, signal_of(value));
     }
 }
 
@@ -83,7 +104,8 @@ vb_status vb_run_stop_open(struct vb_trainer *t, struct run_stop **stop_p)
     s->ranks = t->world;
     s->ops = calloc((size_t)s->ranks, sizeof(*s->ops));
     s->confirmed = calloc((size_t)s->ranks, sizeof(*s->confirmed));
-    if (s->ops == NULL || s->confirmed == NULL)
+    s->heard = calloc((size_t)s->ranks, sizeof(*s->heard));
+    if (s->ops == NULL || s->confirmed == NULL || s->heard == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < s->ranks; i++)
         s->ops[i].done = true;
@@ -120,6 +142,7 @@ void vb_run_stop_free(struct run_stop *s)
     if (s == NULL)
         return;
     free(s->confirmed);
+    free(s->heard);
     free(s->ops);
     free(s);
 }
@@ -222,6 +245,50 @@ vb_status vb_run_stop_check(struct run_stop *s, int *signal_p)
     return st == VB_AGAIN ? VB_OK : st;
 }
 
+/* ---- a rank leaves --------------------------------------------------------------------------- */
+
+vb_status vb_run_stop_send_off(struct run_stop *s, int rank)
+{
+    if (rank == s->t->number) {
+        atomic_store(&s->is_to_leave, true);
+        return VB_OK;
+    }
+    return put_note(s, rank, pack(STOP_LEAVE, LEAVE_YOU, 0));
+}
+
+bool vb_run_stop_is_to_leave(struct run_stop *s)
+{
+    return atomic_load(&s->is_to_leave);
+}
+
+/* Returns whether a member does not know yet that this rank leaves, and tells those that do not. */
+static bool tell_leave(struct run_stop *s)
+{
+    struct vb_group *group = s->t->place.group;
+    bool silent = false;
+    int i, rank;
+
+    for (i = 0; i < s->t->world; i++) {
+        rank = member(s, i);
+        if (rank == s->t->number || atomic_load(&s->heard[rank]) || vb_group_gone(group, rank))
+            continue;
+        silent = true;
+        (void)put_note(s, rank, pack(STOP_LEAVE, LEAVE_I, 0));
+    }
+    return silent;
+}
+
+void vb_run_stop_go(struct run_stop *s)
+{
+    struct timespec pause = {.tv_nsec = PAUSE_NS};
+    uint64_t end_ns = vb_clock_ns() + LEAVE_NS;
+
+    while (tell_leave(s) && vb_clock_ns() < end_ns && vb_progress(s->t->place.group) >= 0)
+        nanosleep(&pause, NULL);
+    s->t->leaves = true;
+    vb_group_leaves(s->t->place.group);
+}
+
 /* ---- when the members change ----------------------------------------------------------------- */
 
 /* Returns the signal of a wish to stop that this rank knows of; 0: none. */
@@ -261,7 +328,7 @@ vb_status vb_run_stop_regroup(struct run_stop *s)
     free(all);
     if (st != VB_OK)
         return st;
-    t->stopped = 0; /* until the next check */
+    t->stopped = 0;  /* until the next check */
     if (wanted != 0) /* otherwise the lead may have decided by now, and its note may have come */
         atomic_store(&s->last, pack(STOP_AT, wanted, t->step));
     return VB_OK;

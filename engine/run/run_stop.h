@@ -28,4 +28,12 @@ vb_status vb_run_stop_check(struct run_stop *stop, int *signal_p);
  * somebody wants to stop, the run ends at this step. VB_ERR_PEER: the members must agree again. */
 vb_status vb_run_stop_regroup(struct run_stop *stop);
 
+/* The lead tells a rank to leave before its next step. VB_AGAIN: it was not told, try again. */
+vb_status vb_run_stop_send_off(struct run_stop *stop, int rank);
+bool vb_run_stop_is_to_leave(struct run_stop *stop); /* this rank was told to */
+
+/* Tells all members that this rank leaves, and waits until they know: its goodbye does not mean
+ * that the job is over. */
+void vb_run_stop_go(struct run_stop *stop);
+
 #endif

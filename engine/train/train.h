@@ -278,6 +278,13 @@ enum vb_led {
     VB_LED_NOT,  /* this rank must neither save nor report */
 };
 
+/* What the user wants of a running synchronous job. */
+enum vb_train_ask_kind { VB_ASK_NOTHING, VB_ASK_CHECKPOINT, VB_ASK_REMOVE };
+struct vb_train_ask {
+    enum vb_train_ask_kind kind;
+    int rank; /* VB_ASK_REMOVE: the rank that is to leave */
+};
+
 /* Functions that training calls. Each may be NULL. */
 struct vb_train_hooks {
     /* Called on rank 0 before the first step, with what the engine has chosen. Every rank of an
@@ -303,6 +310,12 @@ struct vb_train_hooks {
      * stopped. */
     int (*stop)(void *arg);
     void *stop_arg;
+    /* Synchronous training, called before each step on the rank that reports: returns what the user
+     * wants, and gets the answer before the next call that returns something. text: the path of the
+     * checkpoint, or why it was not done. */
+    struct vb_train_ask (*ask)(void *arg, int64_t step);
+    void (*answer)(void *arg, bool done, const char *text);
+    void *ask_arg;
     vb_train_watch_fn watch;
     void *watch_arg;
     bool watch_own; /* this rank has a screen of its own, and shows its progress there, also if
@@ -522,7 +535,7 @@ struct vb_train_result {
     int64_t steps;   /* number of steps in total, including the steps of the run that was resumed */
     int64_t resumed; /* number of these steps that the resumed run had made */
     int stopped;     /* the signal that ended the run early; 0: all steps were made */
-    bool left;       /* only this rank, a joiner, was stopped */
+    bool left;       /* only this rank was stopped: a joiner, or a rank that was removed */
     int64_t samples; /* number of samples that were trained on in this run */
     double epochs;
     double lr; /* the highest learning rate */

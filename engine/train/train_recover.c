@@ -142,8 +142,10 @@ static void note_why(struct vb_trainer *t, struct vb_recovery *r)
     for (i = 0; i < r->n && i < VB_RECOVERY_LOST; i++) {
         if (r->lost[i].why[0] != '\0')
             continue;
+        r->lost[i].removed = t->removed[r->lost[i].rank];
         snprintf(r->lost[i].why, sizeof(r->lost[i].why), "%s",
-                 vb_group_gone_why(group, r->lost[i].rank));
+                 r->lost[i].removed ? "the user has removed it"
+                                    : vb_group_gone_why(group, r->lost[i].rank));
         ns = vb_group_last_sign(group, r->lost[i].rank);
         if (ns > 0 && ns < r->begin_ns) {
             r->detect_s += (double)(r->begin_ns - ns) / 1e9;
@@ -170,27 +172,29 @@ void vb_train_recovered(struct vb_trainer *t)
 
 /* A rank that gives up because of a failure of its own ends the job, as the others would fail, too,
  * or as the user has asked for it: a loss that is not finite, a checkpoint with
- * --checkpoint-strict. Whoever notices it gives up for the same reason. */
-static bool gave_up(struct vb_trainer *t)
+ * --checkpoint-strict. Returns such a rank; -1: there is none. */
+static int who_gave_up(struct vb_trainer *t)
 {
     struct vb_group *group = t->place.group;
-    const char *why;
     int i, rank;
 
     for (i = 0; i < vb_group_view_world(group); i++) {
         rank = vb_group_view_member(group, i);
-        if (rank == t->number || !vb_group_gone(group, rank))
-            continue;
-        why = vb_group_gone_why(group, rank);
-        if (strncmp(why, GAVE_UP, strlen(GAVE_UP)) != 0)
-            continue;
-        why += strlen(GAVE_UP);
-        (void)vb_err(VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, vb_group_host(group, rank),
-                     why);
-        vb_group_abort(group, why);
-        return true;
+        if (rank != t->number && vb_group_gone(group, rank) &&
+            strncmp(vb_group_gone_why(group, rank), GAVE_UP, strlen(GAVE_UP)) == 0)
+            return rank;
     }
-    return false;
+    return -1;
+}
+
+/* Whoever notices it gives up for the same reason, so that all others learn it. */
+static void give_up_too(struct vb_trainer *t, int rank)
+{
+    struct vb_group *group = t->place.group;
+    const char *why = vb_group_gone_why(group, rank) + strlen(GAVE_UP);
+
+    (void)vb_err(VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, vb_group_host(group, rank), why);
+    vb_group_abort(group, why);
 }
 
 /* Gives the agreed step to those that do not have it. */
@@ -242,19 +246,24 @@ static vb_status rebuild(struct vb_trainer *t, const struct vb_agreed *agreed)
     return VB_OK;
 }
 
-/* The errors of this function are not caught. */
+/* What fails here is the end for this rank, so it is logged. */
 static vb_status agree(struct vb_trainer *t, struct vb_agreed *agreed)
 {
-    vb_status st;
+    int rank = who_gave_up(t);
+    vb_status st = VB_OK;
 
+    if (rank < 0) {
+        vb_train_recover_end(t);
+        st = vb_group_agree(t->place.group, agreed);
+        vb_train_recover_begin(t);
+        rank = st == VB_OK ? who_gave_up(t) : -1;
+    }
+    if (rank < 0)
+        return st;
     vb_train_recover_end(t);
-    if (gave_up(t))
-        return VB_ERR_PEER;
-    st = vb_group_agree(t->place.group, agreed);
-    if (st == VB_OK && gave_up(t))
-        st = VB_ERR_PEER;
+    give_up_too(t, rank);
     vb_train_recover_begin(t);
-    return st;
+    return VB_ERR_PEER;
 }
 
 vb_status vb_train_recover(struct vb_trainer *t, vb_status st)
@@ -267,7 +276,8 @@ vb_status vb_train_recover(struct vb_trainer *t, vb_status st)
         return st;
     vb_lap(&t->laps, VB_PHASE_WAIT);
     r = begin(t);
-    VB_LOG_INFO("%s", t->recoveries.why);
+    if (t->recoveries.why[0] != '\0')
+        VB_LOG_INFO("%s", t->recoveries.why);
     do {
         r->recompute_s += phase_s(t); /* of an attempt before */
         if (agree(t, &agreed) != VB_OK) {

@@ -354,7 +354,8 @@ struct vb_trainer_joiner {
 
 /* A rank that was lost. */
 struct vb_lost_rank {
-    int rank; /* of the start */
+    int rank;     /* of the start */
+    bool removed; /* the user wanted it to leave */
     char host[64];
     char why[160];
 };
@@ -385,6 +386,13 @@ struct vb_trainer_recoveries {
     int64_t done;             /* the last step after which everything was done that is done once */
     uint64_t mark_ns;         /* the time before this moment belongs to phases of the last one */
     char why[256];            /* the error that is not logged */
+};
+
+/* What the lead does for the user of a running job. */
+struct vb_trainer_ask {
+    struct vb_train_ask what;
+    bool begun;   /* the checkpoint is being written; the rank was told to leave */
+    int64_t step; /* of the checkpoint */
 };
 
 struct vb_trainer {
@@ -451,7 +459,12 @@ struct vb_trainer {
     struct vb_trainer_trace trace;
     struct vb_trainer_recoveries recoveries;
     uint64_t few_ns; /* since when there are fewer ranks than --min-ranks; 0: there are enough */
-    int stopped;     /* the signal that ended the run early; 0: none */
+    /* What the user wants (run_ask.c). removed: ranks of the start that have said that they leave;
+     * the handler of notes writes it. */
+    _Atomic bool removed[VB_WORLD_MAX];
+    bool leaves; /* this rank does */
+    struct vb_trainer_ask ask;
+    int stopped; /* the signal that ended the run early; 0: none */
 };
 
 /* Recovery of a synchronous job that has lost ranks (train_recover.c). vb_train_recover() is called

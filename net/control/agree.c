@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups that agree (docs/elastic.md): the machine of net/view is told which ranks are gone and
+ * Groups that agree (docs/views.md): the machine of net/view is told which ranks are gone and
  * gets their messages, and what it puts out is sent. All of this happens under the lock of the
  * control plane, most of it on its thread.
  *
@@ -93,6 +93,11 @@ void vb_agree_begin_at(struct control *c, uint64_t step)
 static bool is_over(const struct agreement *a)
 {
     return a == NULL || a->over || vb_view_status(&a->machine) == VIEW_ENDED;
+}
+
+bool vb_agree_has_ended(const struct control *c)
+{
+    return c->agreement != NULL && vb_view_status(&c->agreement->machine) == VIEW_ENDED;
 }
 
 bool vb_agree_is_out(const struct control *c, int rank)

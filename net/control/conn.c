@@ -268,8 +268,9 @@ static bool take_frame(struct control *c, int rank)
     }
 }
 
-/* Returns false if there is no memory for payload and tag. */
-static bool begin_payload(struct conn_in *in)
+/* Returns false if there is no memory for payload and tag. least: what peers may send at a time
+ * when nothing may be allocated. */
+static bool begin_payload(struct conn_in *in, uint32_t least)
 {
     uint32_t room = in->len + WIRE_TAG;
 
@@ -277,7 +278,7 @@ static bool begin_payload(struct conn_in *in)
     if (in->room >= room && in->payload != NULL)
         return true; /* the old buffer is used again, so heartbeats allocate nothing */
     free(in->payload);
-    in->room = room > 128 ? room : 128;
+    in->room = room > least ? room : least;
     in->payload = malloc(in->room);
     return in->payload != NULL;
 }
@@ -287,6 +288,7 @@ static bool begin_payload(struct conn_in *in)
 static const char *take_head(struct control *c, struct conn *conn)
 {
     struct conn_in *in = &conn->in;
+    uint32_t least = c->opts.agrees ? WIRE_VIEW_BYTES + WIRE_TAG : 128;
     const char *fault;
 
     if (in->head_len == WIRE_FRAME_HEAD) {
@@ -302,7 +304,7 @@ static const char *take_head(struct control *c, struct conn *conn)
         if (fault != NULL)
             return fault;
     }
-    return begin_payload(in) ? NULL : "there is no memory for what the peer sends";
+    return begin_payload(in, least) ? NULL : "there is no memory for what the peer sends";
 }
 
 /* Payload and tag are there. */

@@ -319,6 +319,9 @@ void vb_control_close(struct control *c)
     if (c == NULL)
         return;
     pthread_mutex_lock(&c->lock);
+    /* A goodbye would tell those that must end, too, that the job is done. */
+    for (i = 0; i < c->opts.slots && vb_agree_has_ended(c); i++)
+        vb_fd_close(&c->conns[i].fd);
     vb_agree_leave(c);
     for (i = 0; i < c->opts.slots; i++)
         vb_conn_send(c, i, WIRE_BYE, NULL, 0);

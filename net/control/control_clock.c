@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rank 0, or the rank that leads when it is gone, compares its clock with those of all members. It asks for the time about once a second, a
- * few times in a row because a machine that is busy answers late, and keeps the exchange with the
- * shortest round trip of each interval. record/clock_fit.c makes a fit of them.
+ * Rank 0, or the rank that leads when it is gone, compares its clock with those of all members. It
+ * asks for the time about once a second, a few times in a row because a machine that is busy
+ * answers late, and keeps the exchange with the shortest round trip of each interval.
+ * record/clock_fit.c makes a fit of them.
  */
 #include "net/control/control_priv.h"
 

@@ -363,6 +363,7 @@ void vb_agree_gone(struct control *c, int rank, enum view_how how);
 void vb_agree_dropped(struct control *c, int rank);       /* a rank has dropped this one */
 void vb_agree_process_ended(struct control *c, int rank); /* its pidfd has news */
 void vb_agree_leave(struct control *c);                   /* called before this rank says goodbye */
+bool vb_agree_has_ended(const struct control *c);         /* this rank is in no view any more */
 bool vb_agree_is_out(const struct control *c, int rank);  /* of the view */
 bool vb_agree_frame(struct control *c, int rank);
 uint64_t vb_agree_work(struct control *c, uint64_t now); /* returns when it must be called again */

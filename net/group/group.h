@@ -280,7 +280,7 @@ int vb_group_view_rank(const struct vb_group *group);
 int vb_group_view_member(const struct vb_group *group, int i);
 
 /* In a group that agrees, the ranks decide by themselves which of them are the members of the next
- * view (docs/elastic.md), and no step is applied that another view could miss. All ranks begin with
+ * view (docs/views.md), and no step is applied that another view could miss. All ranks begin with
  * the number of steps that vb_group_begin_at() was told. */
 struct vb_agreed {
     uint32_t number;    /* of the view, for vb_group_regroup() */
@@ -301,6 +301,10 @@ bool vb_group_commit(struct vb_group *group, int64_t step);
  * VB_ERR_PEER. Fails, and says why, if this rank cannot go on: too few ranks of the last view are
  * left here, or the others go on without it. It must then neither save nor report. */
 vb_status vb_group_agree(struct vb_group *group, struct vb_agreed *agreed_p);
+
+/* This rank is about to leave while the others go on: nothing that it closes from now on waits for
+ * them. */
+void vb_group_leaves(struct vb_group *group);
 
 /* The process of a rank has ended for certain: whoever has started it has reaped it. Any thread may
  * call this. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups whose ranks agree which of them go on (docs/elastic.md). The control plane does the work;
+ * Groups whose ranks agree which of them go on (docs/views.md). The control plane does the work;
  * this is what a caller sees of it.
  */
 #include "net/group/group_priv.h"

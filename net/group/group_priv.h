@@ -131,10 +131,11 @@ struct vb_group {
     uint32_t next_window;
     struct group_sync sync;
     struct group_view view;
-    int *agreed; /* the members of the view that vb_group_agree() has returned last */
+    int *agreed;         /* the members of the view that vb_group_agree() has returned last */
     uint32_t view_tried; /* the highest number of a view that this rank has tried to come to */
     struct view_news *view_news; /* one for each rank */
     struct group_follower *followers;
+    bool leaves; /* vb_group_leaves() */
     struct kept *kept;
     _Atomic unsigned *heard;     /* for each rank, grows whenever data comes from it */
     struct vb_traffic traffic;   /* bytes that the devices have moved */

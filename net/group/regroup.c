@@ -129,8 +129,15 @@ int vb_group_missing(struct vb_group *g)
     return rank;
 }
 
+/* Ranks that agree go on, so this is no error yet; and the progress thread may be the one that
+ * notices it. */
 vb_status vb_group_say_gone(struct vb_group *g, int rank, const char *what)
 {
+    if (g->opts.agrees) {
+        VB_LOG_INFO("%s failed, because rank %d (%s) is gone: %s", what, rank,
+                    vb_group_host(g, rank), vb_group_gone_why(g, rank));
+        return VB_ERR_PEER;
+    }
     return vb_err(VB_ERR_PEER, "%s failed, because rank %d (%s) is gone: %s", what, rank,
                   vb_group_host(g, rank), vb_group_gone_why(g, rank));
 }
@@ -175,12 +182,17 @@ void vb_regroup_forget(struct vb_group *g, int rank)
     g->view_news[rank].stopped = g->view_news[rank].ready = 0;
 }
 
+void vb_group_leaves(struct vb_group *g)
+{
+    g->leaves = true;
+}
+
 void vb_group_unfollow(struct vb_group *g, struct group_follower *follower, bool works)
 {
     struct group_follower **at = &g->followers;
 
-    if (works && g->opts.elastic && follower->arg != NULL && vb_group_status(g) == VB_OK &&
-        vb_group_missing(g) == VB_NO_PLACE)
+    if (works && !g->leaves && g->opts.elastic && follower->arg != NULL &&
+        vb_group_status(g) == VB_OK && vb_group_missing(g) == VB_NO_PLACE)
         (void)vb_group_barrier(g);
     group_lock(g);
     while (*at != NULL && *at != follower)

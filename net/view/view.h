@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The view of a synchronous job: which ranks train together. When a rank is gone, the others agree
- * on the next view before any of them goes on (docs/elastic.md). This room is a state machine: it
+ * on the next view before any of them goes on (docs/views.md). This room is a state machine: it
  * does no I/O, has no clock and allocates nothing. The caller tells it what happened, then sends
  * what it has put into struct view_out, in this order.
  *

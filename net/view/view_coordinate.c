@@ -3,7 +3,7 @@
  * The coordinator of a change of view: the lowest member that is not suspected. It begins a term,
  * waits until all members that are not suspected obey it, proposes, and decides when they have
  * accepted. If one of them may have accepted a proposal before, the coordinator makes that proposal
- * again, because it may have been decided. docs/elastic.md has the argument.
+ * again, because it may have been decided. docs/views.md has the argument.
  */
 #include "net/view/view_priv.h"
 

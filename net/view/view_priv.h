@@ -15,7 +15,7 @@ extern int VB_VIEW_BUGS;
 
 #define TERM_MAX (UINT64_MAX / 4) /* a term or step above it is no honest number */
 
-/* Whether `part` of a view may decide for all of it (docs/elastic.md, "Who may decide"). */
+/* Whether `part` of a view may decide for all of it (docs/views.md, "Who may decide"). */
 bool vb_view_may_decide(const struct view *view, const struct view_set *part,
                         const struct view_set *proved);
 

@@ -414,7 +414,7 @@ void vb_board_lead(struct vb_board *b, int lead, int64_t step, bool fresh)
     b->points = QUIET_POINTS + 1; /* nobody waits for ranks that are gone */
     b->read_ns = vb_record_clock_ns();
     vb_events_init(&b->events, b->rec, "", fresh ? 0 : step + 1, b->bytes);
-    vb_follow_from(&b->evals, (uint64_t)step);
+    b->evals.next += vb_follow_left(&b->evals); /* those before have shown what they have written */
     for (r = 0; r < b->n_ranks; r++)
         vb_board_rank_again(&b->ranks[r], b->rec, step, r == lead);
 }

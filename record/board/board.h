@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What TensorBoard shows of a run. The recorder of the rank that leads reads the series of all ranks while they grow
- * and writes event files: one in the run folder for the job, and one in rankR/ for each rank, so
- * that TensorBoard draws the ranks into one chart.
+ * What TensorBoard shows of a run. The recorder of the rank that leads reads the series of all
+ * ranks while they grow and writes event files: one in the run folder for the job, and one in
+ * rankR/ for each rank, so that TensorBoard draws the ranks into one chart.
  */
 #ifndef VB_RECORD_BOARD_BOARD_H
 #define VB_RECORD_BOARD_BOARD_H

@@ -26,8 +26,8 @@ void vb_follow_init(struct vb_follow *f, const char *dir, const char *file,
                     const struct vb_series_kind *kind, bool append);
 void vb_follow_close(struct vb_follow *f);
 
-/* Goes to the first of the newest rows from this step on: another process has shown the rows before.
- * Rows begin with their step. */
+/* Goes to the first of the newest rows from this step on: another process has shown the rows
+ * before. Rows begin with their step. */
 void vb_follow_from(struct vb_follow *f, uint64_t step);
 
 /* Returns the number of rows that have come since the last vb_follow_next(). */

@@ -217,6 +217,23 @@ static void errors_are_caught(void **state)
     assert_non_null(strstr(text, "a third error\n"));
 }
 
+static void errors_of_one_kind_are_caught(void **state)
+{
+    char text[256], why[32];
+    struct t_stderr t;
+
+    (void)state;
+    t_stderr_catch(&t);
+    vb_log_catch_status(VB_ERR_PEER, why, sizeof(why));
+    vb_err(VB_ERR_INPUT, "another error");
+    vb_err(VB_ERR_PEER, "a lost peer");
+    vb_log_catch(NULL, 0);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_string_equal(why, "a lost peer");
+    assert_null(strstr(text, "lost"));
+    assert_non_null(strstr(text, "another error\n"));
+}
+
 static void lines_are_copied(void **state)
 {
     char text[256], copy[256] = "";
@@ -251,6 +268,7 @@ int main(void)
         cmocka_unit_test(threads_do_not_mix_lines),
         cmocka_unit_test(the_first_error_is_kept),
         cmocka_unit_test(errors_are_caught),
+        cmocka_unit_test(errors_of_one_kind_are_caught),
         cmocka_unit_test(lines_are_copied),
     };
 

@@ -19,6 +19,7 @@ static void nothing_without_a_trace(void **state)
     assert_int_equal(vb_trace_begin_part(), 0);
     assert_int_equal(vb_trace_end(0, VB_OP_UPDATE, 1), 0);
     vb_trace_moment(VB_OP_NOTE, 1, 2);
+    vb_trace_beside(VB_OP_AGREE, 1, 2, 3);
     vb_trace_past(VB_OP_WAIT, 5, 1, 0);
     assert_null(vb_trace_current());
 }
@@ -71,6 +72,15 @@ static void counts_and_events(void **state)
     assert_true(vb_trace_sum(t, VB_OP_WAIT).ns >= 1000);
     vb_trace_take(t, 0, 3);
     assert_int_equal(events_of(t, 0, &e), 0);
+    vb_trace_beside(VB_OP_AGREE, begin, begin + 5000, 2); /* ended before */
+    assert_int_equal(events_of(t, 0, &e), 1);
+    assert_int_equal(e[0].op, VB_OP_AGREE);
+    assert_int_equal(e[0].begin_ns, begin);
+    assert_int_equal(e[0].ns, 5000);
+    assert_int_equal(e[0].peer, 2);
+    assert_int_equal(e[0].kind, VB_TRACE_LANE);
+    assert_int_equal(vb_trace_sum(t, VB_OP_AGREE).ns, 5000);
+    vb_trace_take(t, 0, 1);
     vb_trace_stop(t);
     vb_trace_end(vb_trace_begin(), VB_OP_UPDATE, 8);
     assert_int_equal(vb_trace_sum(t, VB_OP_UPDATE).calls, 1);

@@ -4,7 +4,7 @@
 # Tests jobs on two hosts: netns.sh VERBENA. The two hosts are two network namespaces, connected by a pair of virtual
 # interfaces.
 #
-# Covers: net/control/root.c net/control/watch.c
+# Covers: net/control/root.c net/control/watch.c net/control/agree.c
 set -uo pipefail
 verbena=$(realpath "$1")
 
@@ -151,32 +151,43 @@ ip -n "$a" link set br0 up
 ip -n "$a" addr add 10.98.0.1/24 dev br0
 refused 10.98.0.1:7007 'br0, a bridge'
 
-# The link between two hosts breaks. No connection closes, but all ranks must end, also those that watch no rank of the
-# other host and rely on the kernel's probes.
-pids=
+# The link between two hosts breaks. No connection closes, but all ranks must find out, also those that watch no rank of
+# the other host and rely on the kernel's probes. Half of the ranks with rank 0 go on, the others end.
+pids=()
 for rank in 0 1 2 3 4 5; do
     on=("${on0[@]}")
     [ $rank -lt 3 ] || on=("${on1[@]}")
     timeout 60 "${on[@]}" "$verbena" train softmax --data synth:2000 --batch 10 --steps 1000000 --world 6 \
-        --root 10.98.0.1:7010 --any-interface --secret-file "$dir/key" --timeout 50 --rank $rank >"$dir/out$rank" \
+        --root 10.98.0.1:7010 --any-interface --secret-file "$dir/key" --timeout 50 --rank $rank --run "$dir/parted" >"$dir/out$rank" \
         2>"$dir/err$rank" &
-    pids+=" $!"
+    pids+=($!)
 done
 for ((i = 0; i < 300; i++)); do
     [ "$(ip netns exec "$a" ss -Htno state established "( sport = :7010 )" | grep -c keepalive)" -lt 3 ] || break
     sleep 0.1
 done
 [ $i -lt 300 ] || fail "the kernel does not probe the connections between hosts"
-sleep 1
+for ((i = 0; i < 300; i++)); do
+    [ ! -s "$dir/parted/rank0/steps.bin" ] || break
+    sleep 0.1
+done
+[ $i -lt 300 ] || fail "parted: the job has made no steps: $(cat "$dir"/err?)"
 ip -n "$b" link set veth-b down
 start=$(date +%s)
-for pid in $pids; do
-    wait "$pid"
-    [ $? = 1 ] || fail "parted: a rank did not end by itself: $(cat "$dir"/err?)"
+for rank in 3 4 5; do
+    wait "${pids[$rank]}"
+    [ $? = 1 ] || fail "parted: rank $rank did not end by itself: $(cat "$dir/err$rank")"
+    grep -q 'this rank cannot go on: of 6 ranks only' "$dir/err$rank" || fail "parted: rank $rank: $(cat "$dir/err$rank")"
 done
 [ $(($(date +%s) - start)) -lt 40 ] || fail "parted: it took $(($(date +%s) - start)) s"
-grep -qE 'is lost: (silent for|its host cannot)' "$dir"/err[012] || fail "parted: ranks 0 to 2 say: $(cat "$dir"/err[012])"
-grep -qE 'is lost: (silent for|its host cannot)' "$dir"/err[345] || fail "parted: ranks 3 to 5 say: $(cat "$dir"/err[345])"
+kill -INT "$(pgrep -P "${pids[0]}")"
+for rank in 0 1 2; do
+    wait "${pids[$rank]}"
+    code=$?
+    [ $code = 130 ] || fail "parted: rank $rank did not go on until SIGINT, exit $code: $(cat "$dir/err$rank")"
+done
+grep -qE 'rank [345] .* was lost after step [0-9]+: (silent for|its host cannot|rank [12] .* has found)' "$dir/err0" ||
+    fail "parted: rank 0 says: $(cat "$dir/err0")"
 
 [ $bad = 0 ] && echo "all tests passed: two hosts, IPv4 and IPv6; three networks refused"
 exit $bad

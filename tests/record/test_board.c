@@ -74,6 +74,25 @@ static void a_series_is_followed(void **state)
     vb_follow_close(&f);
 }
 
+/* Another process has shown the rows before. */
+static void rows_are_followed_from_a_step(void **state)
+{
+    struct vb_follow f;
+
+    (void)state;
+    vb_follow_init(&f, dir, "evals.bin", &vb_kind_evals, false);
+    vb_follow_from(&f, 5); /* there is no file */
+    write_rows("w", 1, 7);
+    vb_follow_from(&f, 5);
+    expect_rows(&f, 5, 3);
+    write_rows("a", 8, 2);
+    vb_follow_from(&f, 20);
+    expect_rows(&f, 20, 0);
+    write_rows("a", 10, 1);
+    expect_rows(&f, 10, 1);
+    vb_follow_close(&f);
+}
+
 static void rows_of_an_earlier_run_are_left_out(void **state)
 {
     struct vb_follow f;
@@ -369,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_DIR(a_series_is_followed),
+        WITH_DIR(rows_are_followed_from_a_step),
         WITH_DIR(rows_of_an_earlier_run_are_left_out),
         WITH_DIR(other_columns_are_refused_once),
         WITH_DIR(curves_show_what_was_recorded),

@@ -96,8 +96,7 @@ static vb_status lazy_step(struct ps_worker *w, uint64_t i, uint32_t keys[2][P_R
     return vb_ps_worker_push_sparse(w, keys[now], values, n[now], 1, 1, keys[next], n[next]);
 }
 
-/* Makes the steps of a worker and takes snapshots with the optimizer state, as for checkpoints. A
- * snapshot applies all pending updates. */
+/* Makes the steps of a worker and takes snapshots with the optimizer state, as for checkpoints. */
 static vb_status lazy_steps(struct ps_worker *w)
 {
     static float params[P_KEYS], state[2 * P_KEYS];

@@ -160,7 +160,7 @@ else
 fi
 
 # ---- a rank that is killed: what was written reads, and run.json says why
-timeout 100 "$verbena" train softmax --steps 100000000 --ranks 2 --run "$dir/k" >/dev/null 2>"$dir/err" &
+timeout 100 "$verbena" train softmax --steps 100000000 --ranks 2 --elastic off --run "$dir/k" >/dev/null 2>"$dir/err" &
 pid=$!
 for _ in $(seq 400); do
     [ -s "$dir/k/rank1/steps.bin" ] && [ -s "$dir/k/rank0/steps.bin" ] && break

@@ -2,7 +2,7 @@
  *
  * Explores the runs of small jobs. Each rank is the real machine of net/view, built here for a few
  * ranks and with mistakes that can be turned on. Without a mistake no run may be wrong. With each
- * mistake a search must find a wrong run. docs/elastic.md explains the limits.
+ * mistake a search must find a wrong run. docs/views.md explains the limits.
  *
  * "test_view_explore deep" takes much longer.
  *
