@@ -329,6 +329,9 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
     return -1;
 }
 
+/* The arguments of a process that joins the job, without the address. */
+static char *const joiner[] = {"verbena", "train", "--join", NULL};
+
 bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
                     const struct vb_group_opts *group, int *code_p)
 {
@@ -347,6 +350,8 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
         .vital_end = job->vital_end,
         .workers = job->workers,
         .elastic = job->elastic,
+        .restarts = job->restarts,
+        .joiner = joiner,
         .secret = takes_joiners(job) && job->secret_file != NULL ? group->secret : NULL,
     };
     vb_status st;

@@ -40,6 +40,7 @@ struct cli_job {
      * --hosts. */
     bool outlive;
     int vital, vital_end, workers;
+    int restarts; /* set by the command: so many ranks that have died are started again */
     bool elastic; /* set by the command: the ranks of a synchronous job go on without those that die
                    */
 };

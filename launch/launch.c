@@ -22,6 +22,7 @@ enum {
     ROOT_FD,
     BEGUN_FD,
     REAPED_FD,
+    JOINS,
     TERMINAL,
     ROOT,
     SECRET,
@@ -47,6 +48,7 @@ static const char *const names[N_NAMES] = {
     [ROOT_FD] = "VB_ROOT_FD",
     [BEGUN_FD] = "VB_BEGUN_FD",
     [REAPED_FD] = "VB_REAPED_FD",
+    [JOINS] = "VB_JOINS",
     [TERMINAL] = "VB_TERMINAL",
     [ROOT] = "VB_ROOT",
     [SECRET] = "VB_SECRET",
@@ -154,6 +156,15 @@ static vb_status listen_for_reaped(struct vb_launch *launch)
     return launch->reaped != NULL ? VB_OK : vb_err_sys("calloc");
 }
 
+static vb_status read_joins(struct vb_launch *launch)
+{
+    int yes = 0;
+    vb_status st = value_of(JOINS) != NULL ? read_number(JOINS, 0, 1, &yes) : VB_OK;
+
+    launch->joins = yes == 1;
+    return st;
+}
+
 /* Set only for ranks on the supervisor's host: ssh may mix the lines of others with its own. */
 static vb_status read_terminal(struct vb_launch *launch)
 {
@@ -175,11 +186,18 @@ static vb_status read_remote(struct vb_launch *launch, int64_t silent_ms)
                       names[LAUNCH], value_of(LAUNCH));
     st = read_place(launch);
     if (st == VB_OK)
+        st = read_joins(launch);
+    if (st == VB_OK)
         st = listen_for_reaped(launch);
     if (st == VB_OK)
         st = vb_launch_read_stdin(launch, getenv("SSH_CONNECTION"), silent_ms);
     launch->has_secret = true;
     return st;
+}
+
+bool vb_launch_is_joiner(void)
+{
+    return value_of(JOINS) != NULL;
 }
 
 vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p)
@@ -195,6 +213,8 @@ vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p)
         st = read_secret_fd(launch.secret);
         if (st == VB_OK)
             st = read_place(&launch);
+        if (st == VB_OK)
+            st = read_joins(&launch);
         if (st == VB_OK)
             st = listen_for_reaped(&launch);
         if (st == VB_OK)
@@ -250,6 +270,7 @@ static bool add_all(char **env, size_t n, const struct vb_launch *launch, int se
         [ROOT_FD] = launch->root_fd,
         [BEGUN_FD] = launch->begun_fd,
         [REAPED_FD] = launch->reaped_fd > 0 ? launch->reaped_fd : -1,
+        [JOINS] = launch->joins ? 1 : -1,
         [TERMINAL] = launch->terminal ? 1 : -1,
     };
     int i;
@@ -388,4 +409,16 @@ void vb_launch_tell_lost(void *arg, int peer, const char *why)
     }
     if (launch->over_ssh)
         dprintf(STDERR_FILENO, "%s lost %d %.*s\n", launch->begun_line, peer, VB_NEWS_WHY - 1, why);
+}
+
+void vb_launch_tell_doors(const struct vb_launch *launch, const char *doors)
+{
+    char line[VB_NEWS_DOORS + 32];
+    int n = snprintf(line, sizeof(line), "%d doors %.*s\n", launch->rank, VB_NEWS_DOORS - 1, doors);
+
+    if (launch->supervised && launch->begun_fd >= 0 &&
+        write(launch->begun_fd, line, (size_t)n) != n)
+        VB_LOG_WARN("the supervisor cannot be told where others can join");
+    if (launch->over_ssh)
+        dprintf(STDERR_FILENO, "%s doors %.*s\n", launch->begun_line, VB_NEWS_DOORS - 1, doors);
 }

@@ -19,6 +19,7 @@ struct vb_launch {
     int begun_fd;                /* for vb_launch_tell_begun(); -1: none */
     int reaped_fd;               /* has what vb_launch_on_reaped() tells; 0: none */
     bool over_ssh;               /* a supervisor started this rank over ssh */
+    bool joins;                  /* this process joins a job that runs, in place of a rank */
     bool has_reaper;             /* over ssh: the job goes on without ranks that die */
     /* The supervisor shows this rank's standard error, with progress, on a terminal. */
     bool terminal;
@@ -35,6 +36,9 @@ struct vb_launch {
  * supervisor started this process over ssh, the process ends when nothing has come from the
  * supervisor for silent_ms, but at least 10 s. */
 vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p);
+
+/* Before vb_launch_read(): returns whether a supervisor has started this process to join a job. */
+bool vb_launch_is_joiner(void);
 
 /* The options that the user gives to ranks that another launcher starts. Zeros are fine. */
 struct vb_launch_opts {
@@ -97,6 +101,11 @@ void vb_launch_tell_lost(void *arg, int peer, const char *why);
  * must not call this. NULL: on return fn is not running and is never called again. */
 typedef void (*vb_reaped_fn)(void *arg, int rank);
 void vb_launch_on_reaped(const struct vb_launch *launch, vb_reaped_fn fn, void *arg);
+
+/* Tells vb_supervise(), if it started this process, where others can join the job: addresses
+ * "HOST:PORT" separated by commas, less than VB_NEWS_DOORS bytes. Does not wait. */
+#define VB_NEWS_DOORS 1024
+void vb_launch_tell_doors(const struct vb_launch *launch, const char *doors);
 
 #define VB_NEWS_WHY 200  /* size of a reason, with the terminating zero */
 #define VB_NEWS_TEXT 256 /* size of the line that tells a loss */

@@ -58,6 +58,15 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
     if (a->mode == VB_MODE_ASYNC && a->elastic == ELASTIC_OFF)
         return cli_refuse(&cli_train, "--elastic off needs --mode sync: an asynchronous job always "
                                       "goes on without workers that die");
+    if (a->min_ranks > 0 && (a->mode == VB_MODE_ASYNC || a->elastic == ELASTIC_OFF))
+        return cli_refuse(&cli_train,
+                          "--min-ranks needs --mode sync and --elastic on: no other job "
+                          "goes on with fewer ranks");
+    if (a->restarts > 0 && a->mode != VB_MODE_ASYNC)
+        return cli_refuse(&cli_train, "--restart needs --mode async");
+    if (a->min_ranks > o->group.world)
+        return cli_refuse(&cli_train, "--min-ranks %lld: the job begins with %d ranks",
+                          (long long)a->min_ranks, o->group.world);
     return -1;
 }
 
@@ -163,6 +172,8 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->fast_math = a->fast_math;
     o->mixed_cpus = a->mixed_cpus;
     o->elastic = o->mode == VB_MODE_SYNC && a->elastic != ELASTIC_OFF;
+    o->min_ranks = (int)a->min_ranks;
+    o->wait_ranks_s = a->wait_ranks;
     o->dry_run = a->dry_run;
     o->eval_every = a->eval_every;
     o->data.input = (int)a->input;
@@ -459,7 +470,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)
         return cli_exit_code(st);
-    if (joins(&o) && !result.reports)
+    if (joins(&o) && !result.reports && !launch->joins) /* the supervisor has one output */
         st = cli_train_print_joined(a->join, r.number, &o, &result, a->json);
     stopped = result.stopped;
     vb_train_result_fini(&result);
@@ -477,11 +488,12 @@ static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
 }
 
 /* Other workers can join only if the user chose the job's secret, because then the user can give
- * them the secret. */
+ * them the secret, or if the supervisor does. */
 static bool is_joinable(const struct cli_job *job, const struct vb_launch *launch)
 {
-    return job->outlive && (job->secret_file != NULL || launch->run_id[0] != '\0' ||
-                            (launch->has_secret && !launch->supervised));
+    return job->outlive &&
+           (job->secret_file != NULL || job->restarts > 0 || launch->run_id[0] != '\0' ||
+            (launch->has_secret && !launch->supervised));
 }
 
 /* Returns the arguments as one text, each argument followed by a zero byte. A job sends this text
@@ -505,10 +517,20 @@ static char *join_words(const struct cli_job *job, size_t *len_p)
     return words;
 }
 
-static void say_root(const char *root, const void *run_id)
-{
-    const char *id = run_id;
+struct doors {
+    const struct vb_launch *launch;
+    const char *run_id;
+    bool told; /* to the supervisor, and not to the user, who does not know the secret */
+};
 
+static void say_root(const char *root, const void *arg)
+{
+    const struct doors *doors = arg;
+    const char *id = doors->run_id;
+
+    vb_launch_tell_doors(doors->launch, root);
+    if (doors->told)
+        return;
     fprintf(stderr, "others can join: verbena train --join %s --secret-file FILE", root);
     fprintf(stderr, id != NULL ? " --run-id '%s'\n" : "\n", id);
 }
@@ -520,9 +542,11 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
     struct vb_train_opts o = {.model = model};
     struct vb_data_spec test = {0};
     struct vb_launch launch;
+    struct doors doors;
     char *words;
     int rc;
 
+    job->restarts = (int)args->restarts;
     job->outlive = args->mode == VB_MODE_ASYNC;
     job->elastic = args->mode == VB_MODE_SYNC && args->elastic != ELASTIC_OFF;
     rc = cli_job_place(command, job, &launch, &o.group);
@@ -546,7 +570,10 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
     words = o.elastic || is_joinable(job, &launch) ? join_words(job, &o.join.words_len) : NULL;
     o.join.words = words;
     o.join.say = say_root;
-    o.join.say_arg = launch.run_id[0] != '\0' ? launch.run_id : job->run_id;
+    doors = (struct doors){.launch = &launch,
+                           .run_id = launch.run_id[0] != '\0' ? launch.run_id : job->run_id,
+                           .told = job->secret_file == NULL && launch.supervised && job->ours};
+    o.join.say_arg = &doors;
     rc = train(asked, &launch, &o);
     free(words);
     return rc;
@@ -561,7 +588,7 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
 
     if (vb_launch_read(job->timeout_s * 1000, &launch) != VB_OK)
         return CLI_FAILED;
-    if (job->secret_file == NULL && (launch.supervised || !launch.has_secret))
+    if (job->secret_file == NULL && ((launch.supervised && !launch.joins) || !launch.has_secret))
         return cli_refuse(
             command, "--join needs the job's secret: give --secret-file FILE or set VB_SECRET");
     launch.supervised = false; /* the secret of the job to join, not that of a launcher */
@@ -580,7 +607,8 @@ static int call_job(const struct cli_command *command, const char *root, const s
         return cli_refuse(command,
                           "--join must be HOST:PORT, the address that the job printed, or several "
                           "of them with commas between");
-    if (job->ranks > 0 || job->world > 0 || job->has_rank || job->root != NULL)
+    if (!vb_launch_is_joiner() &&
+        (job->ranks > 0 || job->world > 0 || job->has_rank || job->root != NULL))
         return cli_refuse(command,
                           "--join starts one rank: --ranks, --rank, --world and --root cannot be "
                           "used with it");
@@ -681,7 +709,7 @@ static void take_group_opts(const struct train_asked *a, struct vb_group_opts *g
 static int join(const struct cli_command *command, struct train_asked *a)
 {
     struct vb_train_opts o = {0};
-    struct vb_launch launch = {.root_fd = -1};
+    struct vb_launch launch = {.root_fd = -1, .joins = vb_launch_is_joiner()};
     struct vb_data_spec test = {0};
     struct joining j = {0};
     const char *data = NULL;

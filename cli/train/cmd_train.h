@@ -13,14 +13,14 @@
 
 struct train_args {
     const char *data, *test_data;
-    double test_split, record_rate;
+    double test_split, record_rate, wait_ranks;
     int64_t input, features, seed, threads, eval_every, test_limit;
     struct vb_train_length_opts length;
     struct vb_train_learn_opts learn; /* without learn.rule, which is a text */
     struct vb_train_save_opts save;
     struct vb_train_sums_opts sums;
     int rule, mode, pin, noise_scale, elastic;
-    int64_t servers, replicas, staleness, backup, max_workers;
+    int64_t min_ranks, restarts, servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild, dry_run, json, fast_math, mixed_cpus;
     int trace_format;
     const char *until, *run, *trace, *again, *plan, *inject, *replay, *ledger, *slow, *join;

@@ -60,6 +60,16 @@ static const struct vb_opt train_opts[] = {
     {"elastic", VB_OPT_CHOICE, FIELD(elastic), "on", .choices = cli_on_off, .arg = "on|off",
      .help = "with --mode sync and several ranks: if ranks die, the others go on without them; off "
              "ends the job. With --mode async workers are always dispensable"},
+    {"min-ranks", VB_OPT_INT, FIELD(min_ranks), .min = 1, .max = VB_WORLD_MAX, .arg = "N",
+     .level = VB_OPT_MORE,
+     .help = "fewer ranks than N do not go on when others have died: they save, wait for "
+             "--wait-ranks seconds for others to join, and end"},
+    {"wait-ranks", VB_OPT_REAL, FIELD(wait_ranks), "60", .max = 1000000, .arg = "SECONDS",
+     .level = VB_OPT_MORE, .help = "how long --min-ranks waits"},
+    {"restart", VB_OPT_INT, FIELD(restarts), .max = 1000000, .arg = "N", .level = VB_OPT_MORE,
+     .help =
+         "--mode async, with --ranks or --hosts: start ranks again that have died, at most N times "
+         "in all; they join the job"},
     {"join", VB_OPT_TEXT, FIELD(join), .arg = "HOST:PORT,...",
      .help = "join a running job as one more rank, by calling the addresses in turn. The options "
              "are those of the job, except the ones given here, such as --secret-file, --data and "

@@ -9,6 +9,7 @@
 #include "engine/run/run_end.h"
 #include "engine/run/run_form.h"
 #include "engine/run/run_job.h"
+#include "engine/run/run_wait.h"
 
 #include <string.h>
 
@@ -110,6 +111,8 @@ static vb_status make_steps(struct vb_trainer *t, struct run_stop *stop)
             return VB_OK;
         if (st == VB_OK)
             st = vb_run_stop_check(stop, &t->stopped);
+        if (st == VB_OK && t->stopped == 0)
+            st = vb_run_wait(t, stop);
         if (st == VB_OK && t->stopped == VB_RUN_FORM) {
             st = form(t, stop);
             continue;

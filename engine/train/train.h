@@ -351,11 +351,13 @@ struct vb_train_opts {
     const char *model; /* name of a model in vb_train_models() */
     enum vb_mode mode;
     uint64_t seed;
-    const char *plan;   /* file that names the kernel of each layer; NULL: chosen by timing */
-    bool fast_math;     /* may choose kernels that round more than sums of floats do */
-    bool mixed_cpus;    /* may join a synchronous job whose ranks compute with other CPUs */
-    bool elastic;       /* synchronous jobs of several ranks go on when ranks are lost */
-    bool dry_run;       /* everything is set up, but nothing is trained */
+    const char *plan;    /* file that names the kernel of each layer; NULL: chosen by timing */
+    bool fast_math;      /* may choose kernels that round more than sums of floats do */
+    bool mixed_cpus;     /* may join a synchronous job whose ranks compute with other CPUs */
+    bool elastic;        /* synchronous jobs of several ranks go on when ranks are lost */
+    int min_ranks;       /* elastic: fewer ranks do not go on, but save and wait for others, */
+    double wait_ranks_s; /* for so long, and then end. 0: any number of ranks goes on */
+    bool dry_run;        /* everything is set up, but nothing is trained */
     int64_t eval_every; /* number of steps between evaluations; 0: only one at the end, or chosen if
                            there are conditions in `until` */
 

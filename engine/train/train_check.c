@@ -159,13 +159,14 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
              "size of buckets (--bucket)=%lld\nnumber of steps between checks "
              "(--check-replicas)=%lld\ngo on without lost ranks (--elastic)=%d\n"
+             "lowest number of ranks (--min-ranks, --wait-ranks)=%d %g\n"
              "size for shared updates (--shared-update-min)=%lld\nnumber of deferred bytes "
              "(--defer-bytes)=%lld\ncondition to stop (--until)=%s\n",
              mark(o->data.test_text), (long long)o->data.test_limit, (long long)o->eval_every,
              (long long)o->save.every, o->save.dir != NULL, o->save.resume, o->plan != NULL,
              o->dry_run, (long long)o->sums.bucket_bytes, (long long)o->sums.check_replicas,
-             o->elastic, (long long)o->sums.shared_update_min, (long long)o->sums.defer_bytes,
-             until);
+             o->elastic, o->min_ranks, o->wait_ranks_s, (long long)o->sums.shared_update_min,
+             (long long)o->sums.defer_bytes, until);
 }
 
 /* Returns the name of a setting for messages: it adds the options to names that do not explain

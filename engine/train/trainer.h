@@ -511,6 +511,7 @@ struct vb_trainer {
     struct vb_trainer_trace trace;
     struct vb_trainer_recoveries recoveries;
     struct vb_trainer_form form;
+    uint64_t few_ns; /* since when there are fewer ranks than --min-ranks; 0: there are enough */
     /* What the user wants (run_ask.c). removed: ranks of the start that have said that they leave;
      * the handler of notes writes it. */
     _Atomic bool removed[VB_WORLD_MAX];

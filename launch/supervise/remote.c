@@ -67,15 +67,18 @@ vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote *
 {
     struct vb_remote *r = calloc(1, sizeof(*r));
     vb_status st;
+    int i;
 
     if (r == NULL)
         return vb_err_sys("calloc");
     r->hosts = o->hosts;
     r->root = o->root;
-    r->argv = o->argv;
-    r->reaps = o->elastic;
+    r->reaps = o->elastic || o->restarts > 0;
     r->has_hello = calloc((size_t)o->hosts->ranks, sizeof(*r->has_hello));
-    st = r->has_hello != NULL ? VB_OK : vb_err_sys("calloc");
+    r->at = calloc((size_t)o->hosts->ranks, sizeof(*r->at));
+    st = r->has_hello != NULL && r->at != NULL ? VB_OK : vb_err_sys("calloc");
+    for (i = 0; i < o->hosts->ranks && st == VB_OK; i++)
+        r->at[i] = vb_hosts_of_rank(o->hosts, i);
     if (st == VB_OK)
         st = split_ssh(r, o->ssh != NULL ? o->ssh : SSH);
     if (st == VB_OK)
@@ -99,12 +102,20 @@ void vb_remote_destroy(struct vb_remote *r)
     vb_secret_free(r->secret);
     free(r->ssh);
     free(r->has_hello);
+    free(r->at);
     free(r);
 }
 
 const char *vb_remote_host(const struct vb_remote *r, int rank)
 {
-    return vb_hosts_of_rank(r->hosts, rank)->name;
+    return r->at[rank]->name;
+}
+
+void vb_remote_move(struct vb_remote *r, int rank)
+{
+    ptrdiff_t i = r->at[rank] - r->hosts->list;
+
+    r->at[rank] = &r->hosts->list[(i + 1) % r->hosts->n];
 }
 
 /* Appends an argument in single quotes, inside which no shell changes anything. */
@@ -139,7 +150,7 @@ static void place_of(const struct vb_remote *r, int rank, struct vb_launch *laun
 }
 
 /* Returns the command line for the login shell on the other host; NULL: no memory. */
-static char *command_line(const struct vb_remote *r, int rank)
+static char *command_line(const struct vb_remote *r, int rank, char *const *argv, bool joins)
 {
     struct vb_launch launch;
     char **assignments, *line = NULL;
@@ -148,6 +159,7 @@ static char *command_line(const struct vb_remote *r, int rank)
     int i;
 
     place_of(r, rank, &launch);
+    launch.joins = joins;
     assignments = vb_launch_assignments_create(&launch);
     out = assignments != NULL ? open_memstream(&line, &len) : NULL;
     if (out == NULL) {
@@ -163,8 +175,8 @@ static char *command_line(const struct vb_remote *r, int rank)
     for (i = 0; assignments[i] != NULL; i++)
         quote(out, assignments[i]);
     quote(out, r->program);
-    for (i = 1; r->argv[i] != NULL; i++)
-        quote(out, r->argv[i]);
+    for (i = 1; argv[i] != NULL; i++)
+        quote(out, argv[i]);
     vb_launch_env_destroy(assignments);
     if (fclose(out) == 0)
         return line;
@@ -172,20 +184,20 @@ static char *command_line(const struct vb_remote *r, int rank)
     return NULL;
 }
 
-char **vb_remote_command_create(const struct vb_remote *r, int rank)
+char **vb_remote_command_create(const struct vb_remote *r, int rank, char *const *argv, bool joins)
 {
-    char **argv = calloc((size_t)r->n_ssh_args + 3, sizeof(*argv));
-    char *line = command_line(r, rank);
+    char **ssh = calloc((size_t)r->n_ssh_args + 3, sizeof(*ssh));
+    char *line = command_line(r, rank, argv, joins);
 
-    if (argv == NULL || line == NULL) {
-        free(argv);
+    if (ssh == NULL || line == NULL) {
+        free(ssh);
         free(line);
         return NULL;
     }
-    memcpy(argv, r->ssh_args, (size_t)r->n_ssh_args * sizeof(*argv));
-    argv[r->n_ssh_args] = (char *)vb_remote_host(r, rank);
-    argv[r->n_ssh_args + 1] = line;
-    return argv;
+    memcpy(ssh, r->ssh_args, (size_t)r->n_ssh_args * sizeof(*ssh));
+    ssh[r->n_ssh_args] = (char *)vb_remote_host(r, rank);
+    ssh[r->n_ssh_args + 1] = line;
+    return ssh;
 }
 
 void vb_remote_command_destroy(const struct vb_remote *r, char **argv)
@@ -208,7 +220,7 @@ enum vb_remote_line vb_remote_take_line(struct vb_remote *r, int rank, const cha
                  r->program, vb_remote_host(r, rank), hello.sha256, r->own.sha256);
         return VB_LINE_WRONG_PROGRAM;
     }
-    if (rank == 0)
+    if (rank == 0 && r->found_root[0] == '\0')
         snprintf(r->found_root, sizeof(r->found_root), "%s", hello.root);
     r->n_hello += !r->has_hello[rank];
     r->has_hello[rank] = true;

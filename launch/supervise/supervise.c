@@ -51,7 +51,7 @@ static void ask_all(struct job *job)
     for (i = 0; i < job->ranks; i++) {
         if (job->remote == NULL || !job->remote->has_hello[i])
             signal_one(job, i, SIGTERM);
-        else if (job->o->elastic)
+        else if (job->remote->reaps)
             vb_remote_send(&job->in_fds[i], 1, VB_END_OF_JOB);
         vb_fd_close(&job->in_fds[i]);
     }
@@ -85,6 +85,7 @@ void vb_job_give_up(struct job *job)
 static int time_left_ms(const struct job *job)
 {
     uint64_t now = vb_clock_ns(), next = job->deadline_ns;
+    int i;
 
     if (next == 0 && job->remote != NULL && !job->answered && job->stage < ASKED)
         next = job->hello_deadline_ns;
@@ -92,6 +93,9 @@ static int time_left_ms(const struct job *job)
         next = job->stopped_ns + job->grace_ns;
     if (next == 0 && job->some_ns != 0 && !job->said_some && job->stage == RUNNING)
         next = job->some_ns + job->grace_ns;
+    for (i = 0; i < job->ranks; i++)
+        if (job->again[i].at_ns != 0 && (next == 0 || job->again[i].at_ns < next))
+            next = job->again[i].at_ns;
     if (job->say_ns != 0 && (next == 0 || job->say_ns < next))
         next = job->say_ns;
     if (job->beat_ns != 0 && (next == 0 || job->beat_ns < next))
@@ -148,15 +152,22 @@ static void take_signals(struct job *job)
 /* ---- ranks on other hosts -------------------------------------------------------------------- */
 
 /* The answer fits into the buffer of a pipe. A write fails only if the rank is gone. */
-static void answer_all(struct job *job)
+static void answer(struct job *job, int rank)
 {
     char line[512];
-    int n = vb_launch_answer(line, sizeof(line), job->remote->found_root, job->remote->secret), i;
+    int n = vb_launch_answer(line, sizeof(line), job->remote->found_root, job->remote->secret);
+
+    if (job->in_fds[rank] >= 0 && write(job->in_fds[rank], line, (size_t)n) != n)
+        vb_fd_close(&job->in_fds[rank]);
+    explicit_bzero(line, sizeof(line));
+}
+
+static void answer_all(struct job *job)
+{
+    int i;
 
     for (i = 0; i < job->ranks; i++)
-        if (job->in_fds[i] >= 0 && write(job->in_fds[i], line, (size_t)n) != n)
-            vb_fd_close(&job->in_fds[i]);
-    explicit_bzero(line, sizeof(line));
+        answer(job, i);
     job->answered = true;
     job->beat_ns = vb_clock_ns();
 }
@@ -182,6 +193,8 @@ static bool take_hello(void *arg, int rank, const char *line)
         vb_remote_copy_command(job->remote, rank, why, sizeof(why));
         vb_relay_fix(job->relay, why);
         vb_job_give_up(job);
+    } else if (what == VB_LINE_HELLO && job->answered) {
+        answer(job, rank); /* it was started again */
     } else if (what == VB_LINE_HELLO && job->remote->n_hello == job->ranks &&
                job->stage == RUNNING) {
         answer_all(job);
@@ -223,7 +236,7 @@ static vb_status start_ranks(struct job *job)
         i = job->started;
         st = vb_relay_log(job->relay, i);
         if (st == VB_OK)
-            st = vb_spawner_start(&job->spawner, i, &child);
+            st = vb_spawner_start(&job->spawner, i, NULL, &child);
         if (st != VB_OK)
             return st;
         vb_relay_add(job->relay, i, job->remote != NULL ? vb_remote_host(job->remote, i) : NULL,
@@ -261,7 +274,9 @@ static vb_status poll_once(struct job *job)
         check_hello(job);
         beat(job);
     }
-    return start_ranks(job);
+    if (job->started < job->ranks)
+        return start_ranks(job);
+    return vb_job_check_restarts(job);
 }
 
 static vb_status run(struct job *job)
@@ -347,8 +362,9 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     job->fds = calloc(2 * (size_t)job->ranks + 4, sizeof(*job->fds));
     job->dead = calloc((size_t)job->ranks, sizeof(*job->dead));
     job->lost = calloc((size_t)job->ranks, sizeof(*job->lost));
+    job->again = calloc((size_t)job->ranks, sizeof(*job->again));
     if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL || job->dead == NULL ||
-        job->lost == NULL)
+        job->lost == NULL || job->again == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory to supervise %d ranks", job->ranks);
     memset(job->in_fds, -1, (size_t)job->ranks * sizeof(*job->in_fds));
     return VB_OK;
@@ -365,6 +381,7 @@ static void job_fini(struct job *job)
     free(job->in_fds);
     free(job->dead);
     free(job->lost);
+    free(job->again);
     free(job->pids);
     free(job->fds);
 }
@@ -384,7 +401,9 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
     }
     st = start_ranks(&job);
     /* Only rank 0 keeps the socket: if it dies, other ranks must be refused. */
-    vb_spawner_fini(&job.spawner);
+    vb_fd_close(&job.spawner.root_fd);
+    if (o->restarts == 0)
+        vb_spawner_fini(&job.spawner);
     if (st == VB_OK)
         st = run(&job);
     kill_the_rest(&job);

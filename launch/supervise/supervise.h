@@ -63,6 +63,11 @@ struct vb_supervise_opts {
 
     /* A synchronous job whose ranks go on without those that die. Excludes outlive. */
     bool elastic;
+
+    /* With outlive or elastic: how many ranks that have died are started again, and the arguments
+     * of a process that joins the job, up to that for the addresses (vb_launch_tell_doors()). */
+    int restarts;
+    char *const *joiner;
     const unsigned char *secret; /* secret of the job; NULL: a new one */
 };
 

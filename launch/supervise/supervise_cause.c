@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define DOORS " doors "
+
 vb_status vb_causes_init(struct vb_causes *c, int ranks)
 {
     int i;
@@ -17,6 +19,7 @@ vb_status vb_causes_init(struct vb_causes *c, int ranks)
     c->ranks = ranks;
     c->len = 0;
     c->n_begun = 0;
+    c->doors[0] = '\0';
     c->blames = calloc((size_t)ranks, sizeof(*c->blames));
     c->ends = calloc((size_t)ranks, sizeof(*c->ends));
     if (c->blames == NULL || c->ends == NULL)
@@ -50,6 +53,9 @@ static void take_end(struct vb_causes *c, int rank, const char *line)
 void vb_causes_take(struct vb_causes *c, int rank, const char *line)
 {
     int peer = -1, at = 0;
+
+    if (strncmp(line, DOORS, strlen(DOORS)) == 0)
+        snprintf(c->doors, sizeof(c->doors), "%s", line + strlen(DOORS));
 
     if (rank >= 0 && rank < c->ranks)
         take_end(c, rank, line);

@@ -72,6 +72,12 @@ static bool was_bad_usage(const siginfo_t *info)
     return info->si_code == CLD_EXITED && info->si_status == 2;
 }
 
+/* A rank that is started again joins with arguments that the job has sent. */
+static bool concerns_all(const struct job *job, int rank, const siginfo_t *info)
+{
+    return was_bad_usage(info) && job->again[rank].n == 0;
+}
+
 static void say_failure(struct job *job, int rank, const siginfo_t *info)
 {
     if (was_bad_usage(info))
@@ -116,10 +122,10 @@ bool vb_job_has_begun(struct job *job)
 
 /* In an elastic job any rank may be lost when all have begun to train. Whether those that are left
  * have gone on, or have failed as well, is known when all have ended. */
-static bool may_lose(struct job *job, const siginfo_t *info)
+static bool may_lose(struct job *job, int rank, const siginfo_t *info)
 {
     return (job->stage <= STOPPING || (job->stage == GRACE && job->ended_well)) &&
-           job->o->elastic && vb_job_has_begun(job) && !was_bad_usage(info) &&
+           job->o->elastic && vb_job_has_begun(job) && !concerns_all(job, rank, info) &&
            stopped_by(info) == 0;
 }
 
@@ -129,7 +135,8 @@ static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
     const struct vb_supervise_opts *o = job->o;
 
     return job->stage <= STOPPING && o->outlive && (rank < o->vital || rank >= o->vital_end) &&
-           job->alive > 0 && vb_job_has_begun(job) && !was_bad_usage(info) && stopped_by(info) == 0;
+           job->alive > 0 && vb_job_has_begun(job) && !concerns_all(job, rank, info) &&
+           stopped_by(info) == 0;
 }
 
 /* A rank has ended with exit 0, or as the user has asked it to. A worker that ends so has printed
@@ -154,6 +161,14 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
         note_failure(job, rank, info);
     else
         say_death(job, rank, info, false);
+}
+
+/* A rank could not be started again. The others go on as they do already. */
+static void note_no_start(struct job *job, int rank, const siginfo_t *info)
+{
+    if (job->stage == RUNNING)
+        say_death(job, rank, info, true);
+    vb_job_restart_later(job, rank);
 }
 
 /* Returns true for an end that the end of another rank cannot cause: a signal or bad usage. If a
@@ -227,7 +242,10 @@ void vb_job_reap(struct job *job)
             continue;
         job->dead[i] = info;
         if (job->remote != NULL && !job->remote->has_hello[i]) {
-            note_host(job, i, &info);
+            if (job->again[i].n == 0)
+                note_host(job, i, &info);
+            else
+                note_no_start(job, i, &info);
             continue;
         }
         if (info.si_code == CLD_EXITED && info.si_status == 0) {
@@ -238,13 +256,14 @@ void vb_job_reap(struct job *job)
             note_end(job, i);
             continue;
         }
-        if (may_lose(job, &info)) {
+        if (may_lose(job, i, &info)) {
             vb_job_lose(job, i);
             continue;
         }
         if (can_do_without(job, i, &info)) {
             if (job->stage == RUNNING)
                 say_death(job, i, &info, true);
+            vb_job_restart_later(job, i);
             continue;
         }
         if (first_rank < 0 || (!is_cause(job, &first) && is_cause(job, &info))) {

@@ -93,6 +93,7 @@ void vb_job_lose(struct job *job, int rank)
 {
     job->lost[rank].dead = true;
     job->lost[rank].at_ns = vb_clock_ns();
+    vb_job_restart_later(job, rank);
 }
 
 /* The rank cannot come back: others have dropped it, and it ends when it is continued. As long as

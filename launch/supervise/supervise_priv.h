@@ -36,13 +36,13 @@ struct vb_remote {
     const struct vb_hosts *hosts;
     const char *root; /* HOST:PORT that the user gave; NULL: rank 0 chooses */
     bool reaps;       /* a process beside each rank says how it has ended */
-    char *const *argv;
     char program[PATH_MAX], folder[PATH_MAX];
     char *ssh; /* the ssh command; ssh_args points to its parts */
     char *ssh_args[VB_SSH_ARGS_MAX];
     int n_ssh_args;
     struct vb_hello own;
-    bool *has_hello; /* one entry for each rank */
+    bool *has_hello;           /* one entry for each rank */
+    const struct vb_host **at; /* the host of each rank */
     int n_hello;
     char found_root[VB_ROOT_TEXT]; /* of the hello of rank 0 */
     unsigned char *secret;
@@ -56,8 +56,12 @@ void vb_remote_destroy(struct vb_remote *r);
 
 const char *vb_remote_host(const struct vb_remote *r, int rank);
 
-/* Returns the ssh command line for a rank on another host; NULL: no memory. */
-char **vb_remote_command_create(const struct vb_remote *r, int rank);
+/* The rank will be started on the next host of the list. */
+void vb_remote_move(struct vb_remote *r, int rank);
+
+/* Returns the ssh command line for a rank on another host, with these arguments of the program;
+ * NULL: no memory. */
+char **vb_remote_command_create(const struct vb_remote *r, int rank, char *const *argv, bool joins);
 void vb_remote_command_destroy(const struct vb_remote *r, char **argv);
 
 /* Checks whether a line is a rank's hello. If it is of another program, explains that in why. */
@@ -100,11 +104,12 @@ struct vb_spawner {
     const char *program;
     char *const *argv;
     int ranks;
-    int null_fd;   /* standard input of the ranks */
-    int root_fd;   /* socket at which rank 0 will listen */
-    int begun_fd;  /* writing end of the pipe through which a rank says that training has begun */
-    bool tells;    /* ranks of this host are told which others have ended */
-    bool terminal; /* ranks may show their progress on a terminal */
+    int null_fd;  /* standard input of the ranks */
+    int root_fd;  /* socket at which rank 0 will listen */
+    int begun_fd; /* writing end of the pipe through which a rank says that training has begun */
+    char *const *joiner; /* the arguments of one that joins, without the addresses; or NULL */
+    bool tells;          /* ranks of this host are told which others have ended */
+    bool terminal;       /* ranks may show their progress on a terminal */
     char root[VB_ROOT_TEXT];
     unsigned char *secret;
     const struct vb_signals *signals; /* caught by the supervisor; restored in a rank */
@@ -128,8 +133,10 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
                           int *begun_fd_p);
 void vb_spawner_fini(struct vb_spawner *s);
 
-/* Starts one rank, or the ssh to it, as the leader of a process group. */
-vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child *child_p);
+/* Starts one rank, or the ssh to it, as the leader of a process group. doors: NULL, or where the
+ * process can join the job in place of the rank. */
+vb_status vb_spawner_start(const struct vb_spawner *s, int rank, const char *doors,
+                           struct vb_child *child_p);
 
 /* ---- why a job ends (supervise_cause.c) ------------------------------------------------------ */
 
@@ -150,10 +157,11 @@ struct vb_ending {
 
 struct vb_causes {
     int ranks;
-    struct vb_blame *blames; /* one for each rank */
-    struct vb_ending *ends;  /* one for each rank */
-    int n_begun;             /* number of ranks that have said so */
-    char buf[4096];          /* news that have not ended with a line end */
+    struct vb_blame *blames;   /* one for each rank */
+    struct vb_ending *ends;    /* one for each rank */
+    int n_begun;               /* number of ranks that have said so */
+    char doors[VB_NEWS_DOORS]; /* where others can join, as a rank said last; "": nobody did */
+    char buf[4096];            /* news that have not ended with a line end */
     size_t len;
 };
 
@@ -227,7 +235,8 @@ void vb_relay_destroy(struct vb_relay *relay);
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd);
 
 int vb_relay_begun(const struct vb_relay *relay); /* number of ranks that have printed begun_line */
-bool vb_relay_printed(const struct vb_relay *relay); /* something went to standard output */
+bool vb_relay_ended(const struct vb_relay *relay, int rank); /* all output of a rank is passed on */
+bool vb_relay_printed(const struct vb_relay *relay);         /* something went to standard output */
 
 /* If there are logs, copies the output of a rank to rank-RANK.log, which is truncated first. */
 vb_status vb_relay_log(struct vb_relay *relay, int rank);
@@ -263,6 +272,12 @@ struct vb_lost {
     uint64_t at_ns; /* time of its death */
 };
 
+/* A rank that is started again. */
+struct vb_again {
+    uint64_t at_ns; /* time of the start; 0: not now */
+    int n;          /* how often it was started again */
+};
+
 struct job {
     int ranks;
     pid_t *pids; /* 0: not started, or reaped */
@@ -294,10 +309,12 @@ struct job {
     int suspect_by; /* the rank that says so */
     int begun_fd; /* has news of ranks: training has begun, a peer is lost; -1: ranks print lines */
     bool begun;   /* training has begun */
-    struct vb_lost *lost; /* one for each rank */
-    uint64_t say_ns;      /* time to name ranks that were lost; 0: none is waiting for that */
-    bool judged;          /* vb_job_judge() was called, after all ranks have ended */
-    struct pollfd *fds;   /* the signal pipe, begun_fd, then the descriptors of the relay */
+    struct vb_lost *lost;   /* one for each rank */
+    uint64_t say_ns;        /* time to name ranks that were lost; 0: none is waiting for that */
+    struct vb_again *again; /* one for each rank */
+    int n_again;            /* number of starts so far */
+    bool judged;            /* vb_job_judge() was called, after all ranks have ended */
+    struct pollfd *fds;     /* the signal pipe, begun_fd, then the descriptors of the relay */
 };
 
 /* Enters a stage, unless the job is already in this stage or a later one. */
@@ -327,6 +344,16 @@ void vb_job_lose(struct job *job, int rank);
 /* Tells ranks which others have ended, names those that were lost, kills a rank that is stopped and
  * that others have lost, and ends ranks that are left over when others have ended well. */
 void vb_job_check_lost(struct job *job);
+
+/* ---- ranks that are started again (supervise_restart.c) ---------------------------------------
+ */
+
+/* A rank has died, and the job goes on: it is started again after a pause, if --restart allows it.
+ */
+void vb_job_restart_later(struct job *job, int rank);
+
+/* Starts the ranks whose pause is over. */
+vb_status vb_job_check_restarts(struct job *job);
 
 /* When all ranks have ended, finds out whether the job has failed, and says why. */
 void vb_job_judge(struct job *job);

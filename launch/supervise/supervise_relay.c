@@ -204,6 +204,13 @@ int vb_relay_begun(const struct vb_relay *relay)
     return relay->begun;
 }
 
+bool vb_relay_ended(const struct vb_relay *relay, int rank)
+{
+    const struct stream *s = &relay->streams[2 * (size_t)rank];
+
+    return s[0].fd < 0 && s[1].fd < 0 && s[0].len == 0 && s[1].len == 0;
+}
+
 bool vb_relay_printed(const struct vb_relay *relay)
 {
     return relay->printed;
@@ -312,7 +319,7 @@ static bool take_hello(const struct vb_relay *relay, struct stream *s, const cha
 static bool take_news(struct vb_relay *relay, const struct stream *s, const char *from, size_t n)
 {
     size_t mark = strlen(relay->o.begun_line);
-    char line[VB_NEWS_TEXT];
+    char line[VB_NEWS_DOORS + 32];
 
     if (mark == 0 || n < mark || memcmp(from, relay->o.begun_line, mark) != 0)
         return false;

@@ -10,6 +10,7 @@
 #include "launch/supervise/supervise_priv.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -24,7 +25,9 @@ struct pipes {
 
 /* The command line and the environment of a child. */
 struct image {
-    char **argv; /* command line of ssh; NULL: argv of the spawner */
+    char **ssh;        /* command line of ssh; NULL: the rank is on this host */
+    char *const *argv; /* arguments of the program */
+    char **joiner;     /* argv, if it was made for one that joins; or NULL */
     char **env;
 };
 
@@ -70,11 +73,12 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
 
     s->signals = signals;
     s->remote = remote;
+    s->argv = o->argv;
+    s->joiner = o->joiner;
     s->tells = o->elastic && remote == NULL;
     if (remote != NULL)
         return VB_OK;
     s->program = o->program != NULL ? o->program : "/proc/self/exe";
-    s->argv = o->argv;
     s->ranks = o->ranks;
     s->terminal = isatty(STDERR_FILENO) == 1;
     st = vb_supervise_secret(o, &s->secret);
@@ -168,17 +172,17 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
         (!remote && fcntl(p->secret[0], F_SETFD, 0) != 0) ||
         (!remote && fcntl(s->begun_fd, F_SETFD, 0) != 0) ||
         (s->tells && fcntl(p->reaped[0], F_SETFD, 0) != 0) ||
-        (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
+        (!remote && rank == 0 && s->root_fd >= 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
         _exit(EXEC_FAILED);
     if (s->links != NULL && !vb_links_become(s->links, rank)) {
         say_exec_failed("a rank of --link: cannot enter its namespaces or mount /sys");
         _exit(EXEC_FAILED);
     }
     if (remote)
-        execvpe(image->argv[0], image->argv, image->env); /* glibc's has no lock and no heap */
+        execvpe(image->ssh[0], image->ssh, image->env); /* glibc's has no lock and no heap */
     else
-        execve(s->program, s->argv, image->env);
-    say_exec_failed(remote ? image->argv[0] : s->program);
+        execve(s->program, image->argv, image->env);
+    say_exec_failed(remote ? image->ssh[0] : s->program);
     _exit(remote ? SSH_FAILED : EXEC_FAILED);
 }
 
@@ -199,13 +203,14 @@ static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int ra
 }
 
 /* ssh needs no variables of the launch, and must not pass on a secret that is set on this host. */
-static char **env_of(const struct vb_spawner *s, int rank, const struct pipes *p)
+static char **env_of(const struct vb_spawner *s, int rank, bool joins, const struct pipes *p)
 {
     struct vb_launch launch = {.rank = -1, .world = -1, .local_rank = -1, .local_ranks = -1};
 
     launch.root_fd = -1;
     launch.begun_fd = s->begun_fd;
     launch.reaped_fd = p->reaped[0];
+    launch.joins = joins;
     if (s->remote == NULL) {
         launch.rank = launch.local_rank = rank;
         launch.world = launch.local_ranks = s->ranks;
@@ -219,24 +224,45 @@ static char **env_of(const struct vb_spawner *s, int rank, const struct pipes *p
 static void image_fini(const struct vb_spawner *s, struct image *image)
 {
     vb_launch_env_destroy(image->env);
-    if (image->argv != NULL)
-        vb_remote_command_destroy(s->remote, image->argv);
+    if (image->ssh != NULL)
+        vb_remote_command_destroy(s->remote, image->ssh);
+    free(image->joiner);
 }
 
-static vb_status image_init(const struct vb_spawner *s, int rank, const struct pipes *p,
-                            struct image *image)
+/* The texts are borrowed. */
+static char **joiner_of(const struct vb_spawner *s, const char *doors)
 {
-    image->argv = NULL;
-    image->env = env_of(s, rank, p);
-    if (s->remote != NULL)
-        image->argv = vb_remote_command_create(s->remote, rank);
-    if (image->env != NULL && (s->remote == NULL || image->argv != NULL))
+    char **argv;
+    size_t n = 0;
+
+    while (s->joiner[n] != NULL)
+        n++;
+    argv = calloc(n + 2, sizeof(*argv));
+    if (argv == NULL)
+        return NULL;
+    memcpy(argv, s->joiner, n * sizeof(*argv));
+    argv[n] = (char *)doors;
+    return argv;
+}
+
+static vb_status image_init(const struct vb_spawner *s, int rank, const char *doors,
+                            const struct pipes *p, struct image *image)
+{
+    *image = (struct image){.env = env_of(s, rank, doors != NULL, p), .argv = s->argv};
+    if (doors != NULL) {
+        image->joiner = joiner_of(s, doors);
+        image->argv = image->joiner;
+    }
+    if (s->remote != NULL && image->argv != NULL)
+        image->ssh = vb_remote_command_create(s->remote, rank, image->argv, doors != NULL);
+    if (image->env != NULL && image->argv != NULL && (s->remote == NULL || image->ssh != NULL))
         return VB_OK;
     image_fini(s, image);
     return vb_err(VB_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
 }
 
-vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child *child_p)
+vb_status vb_spawner_start(const struct vb_spawner *s, int rank, const char *doors,
+                           struct vb_child *child_p)
 {
     struct image image;
     struct pipes p;
@@ -245,7 +271,7 @@ vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child
 
     if (st != VB_OK)
         return st;
-    st = image_init(s, rank, &p, &image);
+    st = image_init(s, rank, doors, &p, &image);
     if (st == VB_OK) {
         pid = fork_rank(s, &p, rank, &image);
         if (pid < 0) {

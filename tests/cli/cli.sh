@@ -63,7 +63,7 @@ run doctor --help; has "--json"
 run data --help; has "convert SPEC OUT.csr"; has "criteo:FILE"
 run bench --help; has "sparse-allreduce"; has "--explain"
 run bench --help-all; has "busbw"; has "VB_IN_FLIGHT"
-for command in bench completion data doctor eval export ops top topo train; do
+for command in bench completion ctl data doctor eval export ops top topo train; do
     run $command --help
     [ "$(wc -l <"$dir/out")" -le 80 ] || fail "$command --help: more than two screens"
     [ "$(wc -L <"$dir/out")" -le 100 ] || fail "$command --help: wider than the screen"

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks that have died are started again, as long as the job goes on without them: as processes
+ * that join the job, where its ranks have said that others can. They come after a pause, which
+ * grows with every start of the same rank, so that a rank that cannot live does not use up all
+ * starts at once.
+ */
+#include "launch/supervise/supervise_priv.h"
+
+#include <string.h>
+
+#define PAUSE_MS 1000
+#define PAUSE_MAX_MS 60000
+
+void vb_job_restart_later(struct job *job, int rank)
+{
+    struct vb_again *again = &job->again[rank];
+    uint64_t pause_ms = PAUSE_MAX_MS;
+
+    if (job->n_again >= job->o->restarts || job->stage != RUNNING || job->alive == 0)
+        return;
+    if (job->remote != NULL && !job->causes.ends[rank].reaped)
+        vb_remote_move(job->remote, rank); /* its host may be gone */
+    if (again->n < 6)
+        pause_ms = (uint64_t)PAUSE_MS << again->n;
+    again->n++;
+    job->n_again++;
+    again->at_ns = vb_clock_ns() + pause_ms * 1000000;
+}
+
+/* What is known of the process before must not be taken for what this one does. */
+static void forget(struct job *job, int rank)
+{
+    memset(&job->dead[rank], 0, sizeof(job->dead[rank]));
+    memset(&job->lost[rank], 0, sizeof(job->lost[rank]));
+    memset(&job->causes.ends[rank], 0, sizeof(job->causes.ends[rank]));
+    job->causes.blames[rank].peer = -1;
+    if (job->remote != NULL) {
+        job->remote->n_hello -= job->remote->has_hello[rank];
+        job->remote->has_hello[rank] = false;
+    }
+}
+
+static vb_status start(struct job *job, int rank)
+{
+    const char *host = job->remote != NULL ? vb_remote_host(job->remote, rank) : NULL;
+    struct vb_child child;
+    vb_status st = vb_spawner_start(&job->spawner, rank, job->causes.doors, &child);
+
+    if (st != VB_OK)
+        return st;
+    forget(job, rank);
+    vb_relay_add(job->relay, rank, host, child.out_fd, child.err_fd);
+    job->pids[rank] = child.pid;
+    job->in_fds[rank] = child.in_fd;
+    job->alive++;
+    vb_relay_warn(job->relay, "rank %d is started again%s%s (%d of %d, --restart)", rank,
+                  host != NULL ? " on host " : "", host != NULL ? host : "", job->n_again,
+                  job->o->restarts);
+    return VB_OK;
+}
+
+/* The output of the process before must be read to its end. */
+static bool is_ready(struct job *job, int rank)
+{
+    return job->causes.doors[0] != '\0' && vb_relay_ended(job->relay, rank);
+}
+
+vb_status vb_job_check_restarts(struct job *job)
+{
+    uint64_t now = vb_clock_ns();
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; i < job->ranks && st == VB_OK; i++) {
+        if (job->again[i].at_ns == 0)
+            continue;
+        if (job->stage != RUNNING || job->alive == 0 || job->ended_well) {
+            job->again[i].at_ns = 0;
+        } else if (now >= job->again[i].at_ns) {
+            job->again[i].at_ns = is_ready(job, i) ? 0 : now + UINT64_C(100000000);
+            if (job->again[i].at_ns == 0)
+                st = start(job, i);
+        }
+    }
+    return st;
+}

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Tests jobs that lose more ranks than --min-ranks allows, and ranks that are started again: restart.sh VERBENA
+#
+# Covers: engine/run/run_wait.c launch/supervise/supervise_restart.c
+# shellcheck disable=SC2317
+set -uo pipefail
+verbena=$(realpath "$1")
+
+if ! command -v jq >/dev/null; then
+    echo "skipped: needs jq"
+    exit 77
+fi
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+bad=0
+unset "${!VB_@}"
+export TMPDIR=$dir # identifies our ranks
+
+# shellcheck source=tests/support/launch_test.sh
+. "$(dirname "$0")/../support/launch_test.sh"
+
+ours() {
+    with_folder
+}
+
+job=(train softmax --data synth:1000 --global-batch 60 --json)
+
+# said TEXT: waits for a line on standard error
+said() {
+    local i
+    for ((i = 0; i < 1500; i++)); do
+        ! grep -qE "$1" "$dir/err" || return
+        sleep 0.02
+    done
+    fail "nobody says '$1': $(cat "$dir/err")"
+}
+
+# ---- --min-ranks ----------------------------------------------------------------------------------
+
+# Too few are left: they save, wait, and end with the checkpoint, from which the job goes on.
+for transport in shm tcp; do
+    rm -rf "$dir/keep"
+    what="too few, $transport"
+    under "$verbena" "${job[@]}" --steps 1500 --ranks 3 --transport $transport --checkpoint "$dir/keep" \
+        --inject kill:0@500 --min-ranks 3 --wait-ranks 1
+    [ "$code" = 1 ] || fail "$what: exit $code: $err"
+    [[ $err =~ only\ 2\ of\ at\ least\ 3\ ranks\ \(--min-ranks\)\ are\ left\ at\ step\ ([0-9]+),\ and\ nobody\ has\ joined ]] ||
+        fail "$what: $err"
+    step=${BASH_REMATCH[1]}
+    [[ $err == *"--resume goes on from the checkpoint $dir/keep/checkpoint-$step.vbc"* ]] || fail "$what: $err"
+    [ ! -s "$dir/out" ] || fail "$what: $(cat "$dir/out")"
+    under "$verbena" "${job[@]}" --steps 1500 --ranks 2 --transport $transport --checkpoint "$dir/keep" --resume
+    [ "$code" = 0 ] || fail "$what, resumed: exit $code: $err"
+    jq -e ".steps == 1500 and .resumed == $step" "$dir/out" >/dev/null || fail "$what, resumed: $(cat "$dir/out")"
+done
+
+# Enough are left.
+under "$verbena" "${job[@]}" --steps 1500 --ranks 3 --inject kill:0@500 --min-ranks 2
+[ "$code" = 0 ] || fail "enough: exit $code: $err"
+jq -e '.steps == 1500' "$dir/out" >/dev/null || fail "enough: $(cat "$dir/out")"
+
+# Those that wait can be stopped, and may die.
+"$verbena" "${job[@]}" --steps 1500 --ranks 3 --inject kill:0@500 --min-ranks 3 --wait-ranks 600 >"$dir/out" \
+    2>"$dir/err" </dev/null &
+pid=$!
+said 'training waits for others to join'
+kill -KILL "$(ours | sort -n | grep -vx $pid | head -n 1)"
+said 'rank 1 .*training goes on without it'
+sleep 1
+kill -TERM $pid
+wait $pid
+code=$?
+[ $code = 143 ] || fail "stopped while it waits: exit $code: $(cat "$dir/err")"
+jq -e '.stopped == "SIGTERM"' "$dir/out" >/dev/null || fail "stopped while it waits: $(cat "$dir/out" "$dir/err")"
+nothing_left "stopped while it waits"
+
+under "$verbena" "${job[@]}" --ranks 2 --min-ranks 3
+[[ $code = 2 && $err == *'--min-ranks 3: the job begins with 2 ranks'* ]] || fail "--min-ranks 3: exit $code: $err"
+under "$verbena" "${job[@]}" --ranks 2 --min-ranks 2 --elastic off
+[[ $code = 2 && $err == *'--min-ranks needs --mode sync and --elastic on'* ]] || fail "--elastic off: exit $code: $err"
+
+# ---- --restart ------------------------------------------------------------------------------------
+
+# A worker of an asynchronous job that is killed is started again, twice and no more.
+for transport in shm tcp; do
+    what="restart, $transport"
+    "$verbena" "${job[@]}" --mode async --ranks 3 --transport $transport --steps 100000000 --restart 2 --run "$dir/run-$transport" \
+        >"$dir/out" 2>"$dir/err" </dev/null &
+    pid=$!
+    running 4
+    for ((i = 0; i < 500; i++)); do
+        [ ! -s "$dir/run-$transport/rank2/steps.bin" ] || break
+        sleep 0.02
+    done
+    sleep 1
+    for n in 1 2; do
+        kill -KILL "$(ours | sort -n | tail -n 1)" # the youngest one
+        said "rank 2 is started again \($n of 2, --restart\)"
+        running 4
+        sleep 3
+    done
+    kill -KILL "$(ours | sort -n | tail -n 1)"
+    sleep 5
+    [ "$(ours | wc -l)" = 3 ] || fail "$what: $(ours | wc -l) processes are there, expected 3: $(cat "$dir/err")"
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    [ $code = 143 ] || fail "$what: exit $code: $(cat "$dir/err")"
+    [ "$(wc -l <"$dir/out")" = 1 ] || fail "$what: more than the result was printed: $(cat "$dir/out")"
+    [ "$(jq '[.faults[] | select(.what == "died")] | length' "$dir/out")" = 3 ] || fail "$what: $(cat "$dir/out")"
+    nothing_left "$what"
+done
+
+[ $bad = 0 ] && echo "all tests passed: --min-ranks and --restart"
+exit $bad
