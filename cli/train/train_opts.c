@@ -58,8 +58,7 @@ static const struct vb_opt train_opts[] = {
     {"mode", VB_OPT_CHOICE, FIELD(mode), "sync", .choices = cli_train_modes, .arg = "MODE",
      .help = "sync: ranks sum their gradients in each step; async: they use parameter servers"},
     {"elastic", VB_OPT_CHOICE, FIELD(elastic), "on", .choices = cli_on_off, .arg = "on|off",
-     .help = "with --mode sync and several ranks: if ranks die, the others go on without them; off "
-             "ends the job. With --mode async workers are always dispensable"},
+     .help = "--mode sync: if ranks die, the others go on; off ends the job"},
     {"min-ranks", VB_OPT_INT, FIELD(min_ranks), .min = 1, .max = VB_WORLD_MAX, .arg = "N",
      .level = VB_OPT_MORE,
      .help = "fewer ranks than N do not go on when others have died: they save, wait for "
@@ -71,9 +70,8 @@ static const struct vb_opt train_opts[] = {
          "--mode async, with --ranks or --hosts: start ranks again that have died, at most N times "
          "in all; they join the job"},
     {"join", VB_OPT_TEXT, FIELD(join), .arg = "HOST:PORT,...",
-     .help = "join a running job as one more rank, by calling the addresses in turn. The options "
-             "are those of the job, except the ones given here, such as --secret-file, --data and "
-             "--threads"},
+     .help = "join a running job as one more rank; options are those of the job, except the ones "
+             "given here, such as --secret-file and --data"},
     {"mixed-cpus", VB_OPT_FLAG, FIELD(mixed_cpus), .level = VB_OPT_MORE,
      .help = "with --join and --mode sync: join although this host's CPU or libraries round in "
              "another way than those of the job; the bits of the result then depend on which rank "

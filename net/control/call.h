@@ -8,7 +8,6 @@
 
 #include "net/control/auth.h"
 #include "net/control/sock.h"
-#include "net/group/group_door.h"
 #include "net/wire/wire_door.h"
 #include "net/wire/wire_member.h"
 

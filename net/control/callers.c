@@ -17,8 +17,9 @@
 
 #define SAY_NS 1000000000u                      /* between two words to a caller that is ready */
 #define PREPARE_NS (600 * UINT64_C(1000000000)) /* how long a caller may prepare itself */
-#define UNREAD_MAX (2 * WIRE_JOB_BYTES_MAX) /* a caller that leaves so many bytes unread is stuck  \
-                                             */
+#define UNREAD_MAX                                                                                 \
+    (2 * WIRE_JOB_BYTES_MAX) /* a caller that leaves so many bytes unread is stuck                 \
+                              */
 #define READY_BYTES (WIRE_FRAME_HEAD + WIRE_TAG)
 
 struct caller {
