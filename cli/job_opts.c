@@ -350,9 +350,9 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
         .vital_end = job->vital_end,
         .workers = job->workers,
         .elastic = job->elastic,
-        .secret = takes_joiners(job) && job->secret_file != NULL ? group->secret : NULL,
         .restarts = job->restarts,
         .joiner = joiner,
+        .secret = takes_joiners(job) && job->secret_file != NULL ? group->secret : NULL,
     };
     vb_status st;
 

@@ -37,7 +37,7 @@ static vb_status fail(const struct vb_trainer *t)
 
 static int look(const struct vb_trainer *t)
 {
-    if (vb_group_callers(t->place.group) > 0)
+    if (vb_group_callers(t->place.group) > 0 && vb_clock_ns() >= t->form.before_ns)
         return WAIT_JOINED;
     return vb_clock_ns() >= limit_ns(t) ? WAIT_OVER : WAIT_MORE;
 }
@@ -51,6 +51,8 @@ static vb_status ask(struct vb_trainer *t, struct run_stop *stop, int *verdict_p
 
     if (st == VB_OK)
         st = vb_run_stop_check(stop, &t->stopped);
+    if (t->stopped == VB_RUN_FORM)
+        t->stopped = 0;
     if (st == VB_OK && t->stopped == 0 && t->leads)
         verdict = (uint8_t)look(t);
     if (verdict == WAIT_OVER)
@@ -58,6 +60,8 @@ static vb_status ask(struct vb_trainer *t, struct run_stop *stop, int *verdict_p
     if (st == VB_OK && t->world > 1)
         st = vb_group_broadcast(t->place.group, 0, &verdict, sizeof(verdict));
     *verdict_p = verdict;
+    if (st == VB_OK && verdict == WAIT_JOINED)
+        t->stopped = VB_RUN_FORM; /* on all members, at this step */
     if (over == VB_OK && st == VB_OK && verdict == WAIT_OVER)
         over = VB_ERR_TIMEOUT; /* the lead has said why */
     return over != VB_OK ? over : st;
@@ -86,8 +90,6 @@ vb_status vb_run_wait(struct vb_trainer *t, struct run_stop *stop)
         if (st == VB_OK && verdict == WAIT_MORE && t->stopped == 0)
             poll(NULL, 0, LOOK_MS);
     }
-    if (st == VB_OK && verdict == WAIT_JOINED && t->stopped == 0)
-        t->stopped = VB_RUN_FORM;
     vb_lap(&t->laps, VB_PHASE_WAIT);
     return st;
 }
