@@ -46,7 +46,7 @@ cppcheck)
 shell)
     need 'version: 0' shellcheck
     # shellcheck disable=SC2046
-    shellcheck -x .ci/run bench/compare bench/link bench/record_cost bench/noise_cost bench/peers/run lab/run lab/shell lab/mpirun lab/mpi_node lab/init \
+    shellcheck -x .ci/run bench/compare bench/link bench/record_cost bench/noise_cost bench/recovery bench/peers/run lab/run lab/shell lab/mpirun lab/mpi_node lab/init \
         examples/train.sbatch $(find scripts tests lab bench cloudlab packaging -name '*.sh')
     if ! command -v mandoc >/dev/null; then
         echo "skipped: mandoc is not installed (scripts/setup.sh full)"

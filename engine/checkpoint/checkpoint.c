@@ -186,11 +186,12 @@ static vb_status append_array(struct writer *w, const struct vb_checkpoint_array
     size_t len = (size_t)a->rows * (size_t)a->cols * sizeof(float);
     size_t crc_bytes = cp_n_chunks(len) * sizeof(uint32_t), room = a->fetch != NULL ? CP_CHUNK : 0;
     char *memory = malloc(room + crc_bytes + 1);
-    uint32_t *crcs = (uint32_t *)(void *)(memory + room);
+    uint32_t *crcs;
     vb_status st;
 
     if (memory == NULL)
         return vb_err_sys("malloc");
+    crcs = (uint32_t *)(void *)(memory + room);
     st = append_chunks(w, a, len, memory, crcs);
     if (st == VB_OK)
         st = append(w, crcs, crc_bytes);

@@ -137,7 +137,8 @@ static void choose(struct vb_trainer *t, const struct vb_keeper *own, struct vb_
     if (first != NULL && first->rank != own->rank)
         follow(t, first);
     else
-        t->copies.keeps = first != NULL && (n_neighbours > 1 || t->o->join.words != NULL);
+        t->copies.keeps =
+            first != NULL && (n_neighbours > 1 || (t->async && t->o->join.words != NULL));
     for (i = 0; i < n; i++) {
         for (j = 0; j < t->copies.n_keepers && !are_neighbours(&list[j], &list[i]); j++)
             ;

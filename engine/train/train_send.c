@@ -69,20 +69,20 @@ static vb_status pass(struct vb_trainer *t, struct vb_coll *coll,
     return st;
 }
 
+/* memory: of the arrays that a joiner takes; NULL: this rank is a member. */
 static vb_status pass_arrays(struct vb_trainer *t, struct vb_coll *coll, struct vb_checkpoint *cp,
-                             bool takes)
+                             char **memory)
 {
-    struct vb_checkpoint_array *a;
-    struct vb_checkpoint_array told;
+    struct vb_checkpoint_array told = {.rows = 0}, *a;
     char *to = NULL;
     vb_status st = VB_OK;
     int i;
 
     for (i = 0; i < cp->n_arrays && st == VB_OK; i++) {
-        a = t->rank == 0 || takes ? &cp->arrays[i] : &told;
+        a = t->rank == 0 || memory != NULL ? &cp->arrays[i] : &told;
         st = tell_array(t, a);
-        if (st == VB_OK && takes) {
-            a->data = to = vb_alloc_aligned(bytes_of(a) > 0 ? bytes_of(a) : 1);
+        if (st == VB_OK && memory != NULL) {
+            a->data = memory[i] = to = vb_alloc_aligned(bytes_of(a) > 0 ? bytes_of(a) : 1);
             if (to == NULL)
                 return vb_err(VB_ERR_NO_MEMORY, "no memory for the state of the job");
         }
@@ -92,24 +92,28 @@ static vb_status pass_arrays(struct vb_trainer *t, struct vb_coll *coll, struct 
     return st;
 }
 
-/* cp: the checkpoint of the rank at place 0, or an empty one to fill in. */
-static vb_status pass_all(struct vb_trainer *t, struct vb_checkpoint *cp, bool takes)
+/* cp: the checkpoint of the rank at place 0, or an empty one to fill in. memory_p: NULL, or where a
+ * joiner gets the memory of the arrays, which it frees. */
+static vb_status pass_all(struct vb_trainer *t, struct vb_checkpoint *cp, char ***memory_p)
 {
+    bool takes = memory_p != NULL;
     struct vb_coll *coll = NULL;
     int32_t n = cp->n_arrays;
     vb_status st = vb_group_broadcast(t->place.group, 0, &n, sizeof(n));
 
     if (st == VB_OK && (n < 1 || n > ARRAYS_MAX))
         return vb_err(VB_ERR_INPUT, "the state of the job has %d arrays", (int)n);
-    if (st == VB_OK && takes)
-        cp->arrays = calloc((size_t)n, sizeof(*cp->arrays));
-    if (st == VB_OK && takes && cp->arrays == NULL)
-        return vb_err_sys("calloc");
     cp->n_arrays = n;
+    if (st == VB_OK && takes) {
+        cp->arrays = calloc((size_t)n, sizeof(*cp->arrays));
+        *memory_p = calloc((size_t)n, sizeof(**memory_p));
+        if (cp->arrays == NULL || *memory_p == NULL)
+            return vb_err_sys("calloc");
+    }
     if (st == VB_OK)
         st = vb_coll_open(t->place.group, CHUNK, NULL, &coll);
     if (st == VB_OK)
-        st = pass_arrays(t, coll, cp, takes);
+        st = pass_arrays(t, coll, cp, takes ? *memory_p : NULL);
     if (coll != NULL)
         vb_coll_close(coll);
     return st;
@@ -126,21 +130,23 @@ vb_status vb_train_send_state(struct vb_trainer *t)
             return st;
         vb_until_save(t, &cp);
     }
-    return pass_all(t, &cp, false);
+    return pass_all(t, &cp, NULL);
 }
 
 vb_status vb_train_take_state(struct vb_trainer *t)
 {
     struct vb_checkpoint cp = {.step = t->step, .options = t->settings};
-    vb_status st = pass_all(t, &cp, true);
+    char **memory = NULL;
+    vb_status st = pass_all(t, &cp, &memory);
     int i;
 
     if (st == VB_OK)
         st = t->ops->restore(t, &cp);
     if (st == VB_OK)
         vb_until_resume(t, &cp);
-    for (i = 0; cp.arrays != NULL && i < cp.n_arrays; i++)
-        free((void *)(uintptr_t)cp.arrays[i].data);
+    for (i = 0; memory != NULL && i < cp.n_arrays; i++)
+        free(memory[i]);
+    free(memory);
     free(cp.arrays);
     return st;
 }

@@ -38,18 +38,17 @@ static bool fetch_held_memory(const void *weights, size_t at, size_t len, void *
 
 static bool fetch_number(const void *number, size_t at, size_t len, void *to)
 {
-    uint32_t word = (uint32_t)(uintptr_t)number;
-
-    memcpy(to, (const char *)&word + at, len);
+    memcpy(to, (const char *)number + at, len);
     return true;
 }
 
 /* With a lazy rule the weights in memory go into a checkpoint, too: steps go on with them. */
 static int save_late(const struct vb_trainer *t, struct vb_checkpoint_array *arrays, int n)
 {
-    const struct sparse *s = sparse_of(t);
-    uintptr_t late = t->async ? s->late.steps : vb_k_sparse_late(s->weights);
+    struct sparse *s = sparse_of(t);
+    uint32_t *late = &s->late_steps[s->late_last ^= 1]; /* the other one may not be written yet */
 
+    *late = (uint32_t)(t->async ? s->late.steps : vb_k_sparse_late(s->weights));
     if (!t->async) /* otherwise the weights are a copy that is up to date */
         arrays[0].fetch = fetch_weights;
     arrays[n] = (struct vb_checkpoint_array){
@@ -61,7 +60,7 @@ static int save_late(const struct vb_trainer *t, struct vb_checkpoint_array *arr
                                                .cols = 1,
                                                .state = true,
                                                .fetch = fetch_number,
-                                               .from = (const void *)late};
+                                               .from = late};
     return n;
 }
 

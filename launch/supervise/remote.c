@@ -78,7 +78,7 @@ vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote *
     r->at = calloc((size_t)o->hosts->ranks, sizeof(*r->at));
     st = r->has_hello != NULL && r->at != NULL ? VB_OK : vb_err_sys("calloc");
     for (i = 0; i < o->hosts->ranks && st == VB_OK; i++)
-        r->at[i] = vb_hosts_of_rank(o->hosts, i);
+        r->at[i] = (int)(vb_hosts_of_rank(o->hosts, i) - o->hosts->list);
     if (st == VB_OK)
         st = split_ssh(r, o->ssh != NULL ? o->ssh : SSH);
     if (st == VB_OK)
@@ -108,14 +108,12 @@ void vb_remote_destroy(struct vb_remote *r)
 
 const char *vb_remote_host(const struct vb_remote *r, int rank)
 {
-    return r->at[rank]->name;
+    return r->hosts->list[r->at[rank]].name;
 }
 
 void vb_remote_move(struct vb_remote *r, int rank)
 {
-    ptrdiff_t i = r->at[rank] - r->hosts->list;
-
-    r->at[rank] = &r->hosts->list[(i + 1) % r->hosts->n];
+    r->at[rank] = (r->at[rank] + 1) % r->hosts->n;
 }
 
 /* Appends an argument in single quotes, inside which no shell changes anything. */

@@ -41,8 +41,8 @@ struct vb_remote {
     char *ssh_args[VB_SSH_ARGS_MAX];
     int n_ssh_args;
     struct vb_hello own;
-    bool *has_hello;           /* one entry for each rank */
-    const struct vb_host **at; /* the host of each rank */
+    bool *has_hello; /* one entry for each rank */
+    int *at;         /* for each rank, the number of its host in the list */
     int n_hello;
     char found_root[VB_ROOT_TEXT]; /* of the hello of rank 0 */
     unsigned char *secret;

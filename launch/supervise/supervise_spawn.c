@@ -130,16 +130,15 @@ static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
     *p = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
     if (pipe2(p->out, O_CLOEXEC) != 0 || pipe2(p->err, O_CLOEXEC) != 0 ||
         pipe2(extra, O_CLOEXEC) != 0 || fcntl(p->out[0], F_SETFL, O_NONBLOCK) != 0 ||
-        fcntl(p->err[0], F_SETFL, O_NONBLOCK) != 0)
+        fcntl(p->err[0], F_SETFL, O_NONBLOCK) != 0 ||
+        (s->tells &&
+         (pipe2(p->reaped, O_CLOEXEC) != 0 || fcntl(p->reaped[1], F_SETFL, O_NONBLOCK) != 0)))
         st = vb_err_sys("pipe2");
     else if (s->remote != NULL && fcntl(p->in[1], F_SETFL, O_NONBLOCK) != 0)
         st = vb_err_sys("fcntl");
     else if (s->remote == NULL &&
              write(p->secret[1], s->secret, VB_SECRET_BYTES) != VB_SECRET_BYTES)
         st = vb_err_sys("write to a pipe");
-    else if (s->tells &&
-             (pipe2(p->reaped, O_CLOEXEC) != 0 || fcntl(p->reaped[1], F_SETFL, O_NONBLOCK) != 0))
-        st = vb_err_sys("pipe2");
     if (st != VB_OK)
         close_pipes(p);
     return st;

@@ -260,7 +260,7 @@ vb_status vb_call_members(struct vb_caller *w, uint64_t deadline)
             return st;
         now = vb_clock_ns();
         heard = listens ? now : heard;
-        if (now >= heard + (uint64_t)((w->met ? GONE_NS : NOBODY_NS) * w->patience))
+        if (now >= heard + (uint64_t)((double)(w->met ? GONE_NS : NOBODY_NS) * w->patience))
             return say_nobody(w);
         if (now >= deadline)
             return vb_err(VB_ERR_TIMEOUT, "this process could not join in time (--timeout): %s",

@@ -97,6 +97,9 @@ const char *vb_wire_verdict_str(uint32_t verdict)
     static const char bad_rank[] =
         "the rank of the caller is already connected or does not belong to this job; if a rank of "
         "an earlier run has its place, end that, or give all ranks of this run a new --run-id";
+    static const char closed[] =
+        "no rank can join this job after its start (--elastic off, or it is ending), or a joiner "
+        "must call rank 0 instead";
     static const char *const texts[] = {
         [WIRE_WELCOME] = "welcome",
         [WIRE_BAD_VERSION] = "the two programs are different versions of verbena",
@@ -106,9 +109,7 @@ const char *vb_wire_verdict_str(uint32_t verdict)
         [WIRE_BAD_WORLD] = "the two ranks were started with different numbers of ranks",
         [WIRE_BAD_EPOCH] =
             "the epoch of the caller is out of date: that rank is no longer a member",
-        [WIRE_CLOSED] = "no rank can join this job after its start (--elastic off, or it is "
-                        "ending), or a joiner "
-                        "must call rank 0 instead",
+        [WIRE_CLOSED] = closed,
         [WIRE_FULL] = "no slot is free: the job has as many ranks as it can have",
         [WIRE_BUSY] = "another rank is joining",
     };

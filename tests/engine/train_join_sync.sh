@@ -23,7 +23,9 @@ begin() {
     doors=''
     for ((i = 0; i < 600; i++)); do
         doors=$(jq -r '.run.join // empty' "$dir/run/run.json" 2>/dev/null)
-        [ -z "$doors" ] && kill -0 "$job" 2>/dev/null || break
+        if [ -n "$doors" ] || ! kill -0 "$job" 2>/dev/null; then
+            break
+        fi
         sleep 0.05
     done
     [ -n "$doors" ] || fail "the job does not tell where it can be joined: $(cat "$dir/err")"
@@ -46,7 +48,7 @@ finish() {
     [ "$code" = 0 ] || fail "$3: the job: exit $code: $(cat "$dir/err")"
     final ".steps == $1 and (.per_rank | length) == $2" "$3"
     python3 "$(dirname "$0")/check_ledger.py" "$dir/ledger" "$1" || fail "$3: the ledger is wrong"
-    [ "$(grep "^{\"step\":$1," "$dir/ledger" | wc -l)" = "$2" ] || fail "$3: step $1 has not $2 ranks"
+    [ "$(grep -c "^{\"step\":$1," "$dir/ledger")" = "$2" ] || fail "$3: step $1 has not $2 ranks"
 }
 
 # ---- at the lead, and at another member ------------------------------------------------------------
@@ -74,7 +76,7 @@ finish 15000 4 'two joiners'
 begin 15000 --transport tcp --inject kill:0@11000
 join 0 '' "$doors" --secret-file "$dir/key"
 wait "$job"
-[ "$(grep '^{"step":15000,' "$dir/ledger" | wc -l)" = 2 ] || fail "the lead died: $(tail -n 3 "$dir/ledger") $(cat "$dir/err" "$dir/join.err")"
+[ "$(grep -c '^{"step":15000,' "$dir/ledger")" = 2 ] || fail "the lead died: $(tail -n 3 "$dir/ledger") $(cat "$dir/err" "$dir/join.err")"
 python3 "$(dirname "$0")/check_ledger.py" "$dir/ledger" 15000 || fail 'the lead died: the ledger is wrong'
 
 # ---- who may not join -------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 check=$(realpath "$(dirname "$0")/check_lost.py")
 page=$(dirname "$0")/../../../docs/run.md
 awk '/^```python/ {inside = 1; next} /^```/ {if (inside) exit} inside' "$page" >"$dir/reader.py"
-export PYTHONPATH=$dir:$(realpath "$(dirname "$0")/../../record")
+PYTHONPATH=$dir:$(realpath "$(dirname "$0")/../../record")
+export PYTHONPATH
 job=(lenet --data synth:800 --batch 16 --steps 60 --eval-every 10 --seed 3)
 
 # told RANK STEP FILE: the terminal has one line for the rank that was lost, and one for the others
@@ -102,7 +103,9 @@ python3 "$check" "$dir/hostA/run" "$dir/out1" 0 1 sent || fail "one folder, reco
 # no rank sees the folder of rank 0: records of the others go on in that of rank 1
 by_hand hostA hostB hostC
 [ "$(grep -c 'from step 300 on records are in run on host' "$dir/err1")" = 1 ] || fail "far: $(cat "$dir/err1")"
-[ -s "$dir/out1" ] && [ ! -s "$dir/out0" ] && [ ! -s "$dir/out2" ] || fail "far: rank 1 alone prints the result"
+if [ ! -s "$dir/out1" ] || [ -s "$dir/out0" ] || [ -s "$dir/out2" ]; then
+    fail "far: rank 1 alone prints the result"
+fi
 jq -e '.run.state == "ended" and .run.lead == 1 and .faults[0].rank == 0' "$dir/hostB/run/run.json" >/dev/null ||
     fail "far: $(jq -c '.run.state, .run.lead, .faults' "$dir/hostB/run/run.json")"
 jq -e '.run.state == "running"' "$dir/hostA/run/run.json" >/dev/null || fail "far: the folder of rank 0 changes"
