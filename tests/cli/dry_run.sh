@@ -90,10 +90,10 @@ refused() {
 long=("$verbena" train softmax --data synth:1000 --threads 1 --steps 20 --elastic off)
 # shellcheck disable=SC2016 # the inner shells expand the variables
 {
-    refused 'a rank needs 6[0-9], but the limit of open files is 30; raise it with: ulimit -n 6[0-9]' \
+    refused 'a rank needs 4[0-9], but the limit of open files is 30; raise it with: ulimit -n 4[0-9]' \
         bash -c 'ulimit -n 30; exec "$@"' sh "${long[@]}" --ranks 8
-    refused 'the supervisor needs 8[0-9], but the limit of open files is 76; raise it with: ulimit -n 8[0-9]' \
-        bash -c 'ulimit -n 76; exec "$@"' sh "${long[@]}" --ranks 16 --transport tcp --logs "$dir/logs"
+    refused 'the supervisor needs 6[0-9], but the limit of open files is 54; raise it with: ulimit -n 6[0-9]' \
+        bash -c 'ulimit -n 54; exec "$@"' sh "${long[@]}" --ranks 16 --transport tcp --logs "$dir/logs"
     refused 'bytes: the address space of a rank needs' \
         bash -c 'ulimit -v 150000; exec "$@"' sh "${long[@]}" --ranks 8 --dry-run
     # The program may raise a soft limit itself.

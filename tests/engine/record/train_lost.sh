@@ -86,7 +86,7 @@ by_hand() {
     rm -rf "$dir"/host?
     for at in "$@"; do
         mkdir -p "$dir/$at"
-        (cd "$dir/$at" && exec timeout -k 5 100 "$verbena" train softmax --data synth:4000 --steps 600 --eval-every 100 \
+        (cd "$dir/$at" && exec timeout -k 5 100 "$verbena" train softmax --data synth:4000 --batch 1000 --steps 600 --eval-every 100 \
             --rank "$rank" --world $# --root "127.0.0.1:$port" --secret-file "$dir/key" --transport tcp --run run \
             --inject kill:0@300 --json >"$dir/out$rank" 2>"$dir/err$rank") &
         pids+=($!)
