@@ -215,12 +215,12 @@ elastic_hosts() {
     # ssh to a host breaks: the rank there ends by itself, and the others go on if they are enough. This is no proof.
     elastic_job 10.98.0.1,10.98.0.2,10.98.0.3
     kill -KILL "$(ssh_of 1)"
-    said "ssh to the first of three breaks" '2 ranks go on'
+    said "ssh to the first of three breaks" 'goes on with 2 ranks'
     [ -z "$(of_host 1)" ] || fail "ssh to the first of three breaks: its rank is there: $(cat "$dir/err")"
     stops_well "ssh to the first of three breaks"
     elastic_job 10.98.0.1,10.98.0.2
     kill -KILL "$(ssh_of 2)"
-    said "ssh to the second of two breaks" '1 rank goes on'
+    said "ssh to the second of two breaks" 'goes on with 1 rank'
     stops_well "ssh to the second of two breaks"
     elastic_job 10.98.0.1,10.98.0.2
     kill -KILL "$(ssh_of 1)"
@@ -234,7 +234,7 @@ elastic_hosts() {
     # The network of a host fails without closing any connection.
     elastic_job 10.98.0.1,10.98.0.2,10.98.0.3
     ip -n "${names[2]}" link set eth0 down
-    said "a host without network" '2 ranks go on'
+    said "a host without network" 'goes on with 2 ranks'
     stops_well "a host without network"
     ip -n "${names[2]}" link set eth0 up
     reach 3
@@ -242,7 +242,7 @@ elastic_hosts() {
     # A rank that is stopped cannot see that standard input ends; its reaper ends it.
     elastic_job 10.98.0.1,10.98.0.2,10.98.0.3
     kill -STOP "$(of_host 2 | sort -n | tail -n 1)"
-    said "a rank is stopped" '2 ranks go on'
+    said "a rank is stopped" 'goes on with 2 ranks'
     stops_well "a rank is stopped"
 
     # The supervisor is killed.

@@ -164,7 +164,7 @@ joiners_are_refused() {
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
     joins 1 "the secrets differ" --secret-file "$dir/other"
     joins 2 "the seed of this worker differs from that of the job" --seed 7
-    joins 2 "--join starts one worker" --ranks 2
+    joins 2 "--join starts one rank" --ranks 2
     joins 2 "are for 3 ranks and 7 joiners, but the job has 3 ranks and slots for 1 joiners" --max-workers 9
     verbena=$dir/another joins 1 "a different program"
     timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" >"$dir/late" 2>&1 &
@@ -179,8 +179,8 @@ joiners_are_refused() {
         $told == [[3, \"joined\"], [3, \"died\"], [3, \"joined\"]]" "joiners, some refused"
     refused 2 "--join must be HOST:PORT" --join here --secret-file "$dir/key"
     refused 2 "--join needs the job's secret" --join 127.0.0.1:1
-    refused 2 "--join starts one worker" --join 127.0.0.1:1 --secret-file "$dir/key" --dry-run
-    refused 2 "--join starts one worker" --join 127.0.0.1:1 --secret-file "$dir/key" --hosts a,b
+    refused 2 "--join starts one rank" --join 127.0.0.1:1 --secret-file "$dir/key" --dry-run
+    refused 2 "--join starts one rank" --join 127.0.0.1:1 --secret-file "$dir/key" --hosts a,b
     refused 2 "--join takes no model" softmax --join 127.0.0.1:1 --secret-file "$dir/key"
     refused 1 "Connection refused" --join 127.0.0.1:1 --secret-file "$dir/key"
 }
