@@ -389,25 +389,31 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
 }
 
 /* Fills in late_n, late_s and late_max_s. For each rank, the result has the waiting time of the
- * rank that waited for it the longest. What was waited for is counted by the ranks of the start. */
+ * rank that waited for it the longest. What was waited for is counted in the group of now, and told
+ * by the id, which a rank keeps. */
 static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *result)
 {
     struct vb_wait_stats own[LATE_MAX] = {0}, (*all)[LATE_MAX], *late;
     vb_status st;
-    int i, k;
+    int i, k, rank;
 
     if (t->place.group == NULL || result->ranks > LATE_MAX || t->async)
         return VB_OK;
     all = calloc((size_t)t->world, sizeof(*all));
     if (all == NULL)
         return vb_err_sys("calloc");
-    for (i = 0; i < result->ranks; i++)
-        own[i] = vb_group_wait_stats(t->place.group, i);
+    for (i = 0; i < LATE_MAX; i++) {
+        rank = vb_group_rank_of_id(t->place.group, i);
+        if (rank >= 0)
+            own[i] = vb_group_wait_stats(t->place.group, rank);
+    }
     st = vb_group_gather(t->place.group, own, sizeof(own), all);
     for (i = 0; i < t->world && st == VB_OK; i++)
         for (k = 0; k < result->rows; k++) {
             struct vb_rank_result *r = &result->per_rank[k];
 
+            if (r->rank >= LATE_MAX)
+                continue;
             late = &all[i][r->rank];
             if ((double)late->ns / 1e9 <= r->late_s)
                 continue;
@@ -432,21 +438,29 @@ static void collect_noise(struct vb_trainer *t, const struct record *all,
     free(noise);
 }
 
+static bool is_member(const struct vb_trainer *t, int id)
+{
+    int place;
+
+    for (place = 0; place < t->world; place++)
+        if (vb_group_id(t->place.group, vb_group_view_member(t->place.group, place)) == id)
+            return true;
+    return false;
+}
+
 /* Lists the ranks of the start that are no members of the view. */
 static vb_status list_lost(const struct vb_trainer *t, struct vb_train_result *r)
 {
-    int place = 0, rank;
+    int id;
 
-    if (t->async || t->place.group == NULL || t->world == r->ranks)
+    if (t->async || t->place.group == NULL)
         return VB_OK;
     r->lost = calloc((size_t)r->ranks, sizeof(*r->lost));
     if (r->lost == NULL)
         return vb_err_sys("calloc");
-    for (rank = 0; rank < r->ranks; rank++)
-        if (place < t->world && vb_group_view_member(t->place.group, place) == rank)
-            place++;
-        else
-            r->lost[r->n_lost++] = rank;
+    for (id = 0; id < r->ranks; id++)
+        if (!is_member(t, id))
+            r->lost[r->n_lost++] = id;
     return VB_OK;
 }
 
