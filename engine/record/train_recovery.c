@@ -246,7 +246,7 @@ static uint64_t last_eval(struct vb_trainer *t)
 static void write_evals(struct vb_trainer *t)
 {
     struct vb_trainer_record *rec = &t->record;
-    struct vb_train_event event = {.rank = t->number, .what = "evaluated"};
+    struct vb_train_event event = {.rank = t->id, .what = "evaluated"};
     struct vb_eval_row rows[VB_EVALS_KEPT];
     int i, n;
 
@@ -342,7 +342,7 @@ static void tick(void *arg, uint64_t now_ns, bool last)
     pthread_mutex_unlock(&rec->lock);
     if (heir.leads && !heir.done)
         take_over(t, heir.step);
-    if (rec->evals != NULL && (heir.leads || t->number == 0))
+    if (rec->evals != NULL && (heir.leads || t->id == 0))
         write_evals(t);
     for (; heir.told < heir.n_recoveries; heir.told++)
         note_lost(t, &t->recoveries.list[heir.told]);
