@@ -107,6 +107,9 @@ _Noreturn void vb_assert_failed(const char *file, int line, const char *cond);
  * has: none in another PID namespace or on another host, no child and no parent. */
 vb_status vb_process_token(unsigned char token[VB_TOKEN_BYTES]);
 
+/* Computes a hash of the file of this program. Programs with the same hash are the same. */
+vb_status vb_process_program(uint64_t *hash_p);
+
 /* Returns a descriptor of this process (a pidfd), which another process can be given and which the
  * caller closes. -1, with errno: the kernel is older than Linux 5.3, or a sandbox forbids it. */
 int vb_process_fd(void);

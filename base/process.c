@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -30,6 +31,26 @@
 #ifndef SYS_pidfd_send_signal
 #define SYS_pidfd_send_signal 424
 #endif
+
+vb_status vb_process_program(uint64_t *hash_p)
+{
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    void *bytes = MAP_FAILED;
+    vb_status st = VB_OK;
+    struct stat sb;
+
+    if (fd >= 0 && fstat(fd, &sb) == 0)
+        bytes = mmap(NULL, (size_t)sb.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+    if (bytes == MAP_FAILED)
+        st = vb_err_sys("cannot read this program");
+    if (fd >= 0)
+        close(fd);
+    if (st != VB_OK)
+        return st;
+    *hash_p = vb_hash64(0, bytes, (size_t)sb.st_size);
+    munmap(bytes, (size_t)sb.st_size);
+    return VB_OK;
+}
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned char token[VB_TOKEN_BYTES]; /* protected by lock, as is made */

@@ -5,7 +5,6 @@
  * joins the group, reads this information, and then sets itself up like any other rank.
  */
 #include "engine/async/train_async_priv.h"
-#include "launch/launch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@
 /* The head of the join information. The command line, the settings and the plan follow. */
 struct join_info {
     _Atomic uint64_t ready; /* JOIN_INFO_MAGIC; written last */
-    char program[65];
+    uint64_t program;       /* vb_process_program() */
     int world;
     uint32_t words, settings, plan; /* sizes of the command line, the settings and the plan */
     int64_t begin;                  /* number of steps of earlier runs */
@@ -67,12 +66,10 @@ vb_status vb_async_join_info_put(const struct vb_async *a, struct async_board *b
     const struct vb_trainer *t = a->trainer;
     struct join_info *p = board->join_info;
     char *at = (char *)(p + 1);
-    struct vb_hello hello;
-    vb_status st = vb_hello_own(&hello);
+    vb_status st = vb_process_program(&p->program);
 
     if (st != VB_OK)
         return st;
-    memcpy(p->program, hello.sha256, sizeof(p->program));
     p->world = t->o->group.world;
     p->begin = a->job.begin;
     p->n = a->job.n;
@@ -132,16 +129,10 @@ static vb_status find_join_info(struct vb_joined *j)
 
 static vb_status check_join_info(const struct join_info *p)
 {
-    struct vb_hello hello;
-    vb_status st = vb_hello_own(&hello);
+    vb_status st = vb_train_fits_program(p->program);
 
     if (st != VB_OK)
         return st;
-    if (strncmp(p->program, hello.sha256, sizeof(p->program)) != 0)
-        return vb_err(VB_ERR_USAGE,
-                      "cannot join: the job runs a different program: its SHA-256 is %.12s..., "
-                      "that of this program is %.12s...",
-                      p->program, hello.sha256);
     if (p->words > WORDS_MAX || p->settings > SETTINGS_MAX || p->plan >= VB_PLAN_BYTES_MAX ||
         p->world < 1 || p->world > VB_WORLD_MAX || p->begin < 0 || p->max_keys > UINT32_MAX ||
         p->n_keepers < 0 || p->n_keepers > KEEPERS_MAX)

@@ -4,7 +4,6 @@
  * the plan, each with a zero at its end.
  */
 #include "engine/run/run_job.h"
-#include "launch/launch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +12,8 @@
 #define SETTINGS_MAX 16384
 
 struct job_head {
-    uint64_t magic;
-    char program[65]; /* SHA-256 of the program */
-    char cpu[VB_CPU_KIND];
+    uint64_t magic, program; /* vb_process_program() */
+    char cpu[VB_K_CPU_KIND];
     unsigned char token[VB_JOB_TOKEN];
     int64_t begin;                  /* number of steps of the run that was resumed */
     uint32_t words, settings, plan; /* sizes, with the last zero */
@@ -49,16 +47,13 @@ static vb_status let_in(struct vb_trainer *t)
     const struct vb_train_join_opts *join = &t->o->join;
     const char *plan = t->kernels.text != NULL ? t->kernels.text : "";
     struct job_head head = {.magic = JOB_MAGIC, .begin = t->resumed};
-    struct vb_hello hello;
     char *text, *at;
     size_t len;
-    vb_status st;
+    vb_status st = vb_process_program(&head.program);
 
-    st = vb_hello_own(&hello);
     if (st != VB_OK)
         return st;
-    memcpy(head.program, hello.sha256, sizeof(head.program));
-    vb_train_cpu_kind(t, head.cpu);
+    vb_k_cpu_kind(t->kernels.text, head.cpu);
     memcpy(head.token, t->saved.token, sizeof(head.token));
     head.words = join->words != NULL ? (uint32_t)join->words_len + 1 : 1;
     head.settings = (uint32_t)strlen(t->settings) + 1;
@@ -131,20 +126,15 @@ bool vb_train_job_words(const void *job, size_t len, const char **words_p, size_
 vb_status vb_run_job_read(struct vb_caller *caller, struct vb_trainer_joiner *joiner_p)
 {
     struct job_head head;
-    struct vb_hello hello;
     size_t len;
     const char *job = vb_caller_job(caller, &len);
-    vb_status st = vb_hello_own(&hello);
+    vb_status st;
 
-    if (st != VB_OK)
-        return st;
     if (!read_head(job, len, &head))
         return vb_err(VB_ERR_INPUT, "cannot join: what the job says about itself is not valid");
-    if (strncmp(head.program, hello.sha256, sizeof(head.program)) != 0)
-        return vb_err(VB_ERR_USAGE,
-                      "cannot join: the job runs a different program: its SHA-256 is %.12s..., "
-                      "that of this program is %.12s...",
-                      head.program, hello.sha256);
+    st = vb_train_fits_program(head.program);
+    if (st != VB_OK)
+        return st;
     *joiner_p = (struct vb_trainer_joiner){.begin = head.begin, .caller = caller};
     joiner_p->cpu = job + offsetof(struct job_head, cpu);
     joiner_p->settings = job + sizeof(head) + head.words;

@@ -240,9 +240,9 @@ static vb_status settle_options(struct vb_trainer *t)
 
 static vb_status check_cpu(const struct vb_trainer *t)
 {
-    char own[VB_CPU_KIND];
+    char own[VB_K_CPU_KIND];
 
-    vb_train_cpu_kind(t, own);
+    vb_k_cpu_kind(t->kernels.text, own);
     return vb_train_fits_cpu(t->o, t->joiner->cpu, own);
 }
 

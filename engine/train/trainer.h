@@ -362,7 +362,7 @@ struct vb_trainer_joiner {
     int n_keepers;
     unsigned char job_token[VB_JOB_TOKEN];
     struct vb_caller *caller; /* synchronous jobs: the connection to the job; NULL otherwise */
-    const char *cpu;          /* synchronous jobs: vb_train_cpu_kind() of the job */
+    const char *cpu;          /* synchronous jobs: vb_k_cpu_kind() of the job */
 };
 
 #define VB_RECOVERY_LOST 16
@@ -648,12 +648,12 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows);
 
 #define VB_PLAN_BYTES_MAX 65536 /* maximum size of a plan as text, with its terminating zero */
 
-/* ---- the kind of a CPU (train_cpus.c) -------------------------------------------------------- */
+/* ---- who may join (train_same.c) ------------------------------------------------------------- */
 
-/* One line that names all of this CPU and its libraries that changes the bits, once the plan is
- * known. A process of another kind may not join, and this says why; with --mixed-cpus it may. */
-#define VB_CPU_KIND VB_K_CPU_KIND
-void vb_train_cpu_kind(const struct vb_trainer *t, char kind[VB_CPU_KIND]);
+/* Checks that this is the program of the job, by its vb_process_program(). */
+vb_status vb_train_fits_program(uint64_t of_job);
+
+/* Checks that vb_k_cpu_kind() is the same here and in the job. With --mixed-cpus it may differ. */
 vb_status vb_train_fits_cpu(const struct vb_train_opts *o, const char *of_job, const char *own);
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */

@@ -90,6 +90,30 @@ static int fd_of(pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+static void the_hash_is_that_of_the_whole_file(void **state)
+{
+    FILE *exe = fopen("/proc/self/exe", "rb");
+    uint64_t hash = 0, changed;
+    char *bytes;
+    size_t len;
+
+    (void)state;
+    assert_non_null(exe);
+    assert_int_equal(fseek(exe, 0, SEEK_END), 0);
+    len = (size_t)ftell(exe);
+    rewind(exe);
+    bytes = malloc(len);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, len, exe), len);
+    fclose(exe);
+    assert_int_equal(vb_process_program(&hash), VB_OK);
+    assert_true(hash == vb_hash64(0, bytes, len));
+    bytes[len - 1] ^= 1;
+    changed = vb_hash64(0, bytes, len);
+    assert_true(hash != changed);
+    free(bytes);
+}
+
 static void a_descriptor_names_one_process(void **state)
 {
     int fd = own_fd(), other, pipe_fds[2];
@@ -348,6 +372,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_share_a_token_and_children_do_not),
+        cmocka_unit_test(the_hash_is_that_of_the_whole_file),
         cmocka_unit_test(a_descriptor_names_one_process),
         cmocka_unit_test(a_process_is_opened_by_its_identity),
         cmocka_unit_test(a_process_in_a_namespace_above_cannot_be_killed),

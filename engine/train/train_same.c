@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether a process computes the same bits as the ranks of the job that it wants to join. Kernels
+ * Whether a process may join a job: it runs the same program, and computes the same bits. Kernels
  * are compiled for several levels of instructions, and libraries choose their own by the CPU; each
  * of them rounds in another order.
  */
 #include "engine/train/trainer.h"
 
+#include <inttypes.h>
 #include <string.h>
 
-void vb_train_cpu_kind(const struct vb_trainer *t, char kind[VB_CPU_KIND])
+vb_status vb_train_fits_program(uint64_t of_job)
 {
-    vb_k_cpu_kind(t->kernels.text, kind);
+    uint64_t own;
+    vb_status st = vb_process_program(&own);
+
+    if (st != VB_OK || own == of_job)
+        return st;
+    return vb_err(VB_ERR_USAGE,
+                  "cannot join: the job runs a different program (its hash is %016" PRIx64
+                  ", that of this one %016" PRIx64 ")",
+                  of_job, own);
 }
 
 vb_status vb_train_fits_cpu(const struct vb_train_opts *o, const char *of_job, const char *own)
