@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A note has a kind, a signal, and the lowest bits of a step. */
+/* A note has a kind, a signal, and the lowest bits of the view and of a step. */
 enum { STOP_ASK, STOP_AT, STOP_CONFIRM, STOP_LEAVE };
 
 /* What STOP_LEAVE has instead of a signal. */
@@ -15,8 +15,12 @@ enum { LEAVE_YOU, LEAVE_I, LEAVE_HEARD };
 _Static_assert(VB_RUN_FORM < 1 << 6, "a note has room for it");
 
 #define SIGNAL_BITS 6
-#define STEP_BITS 16
+#define VIEW_BITS 4
+#define STEP_BITS 12
+#define VIEW_MASK ((1u << VIEW_BITS) - 1)
 #define STEP_MASK ((1u << STEP_BITS) - 1)
+#define SIGNAL_SHIFT (VIEW_BITS + STEP_BITS)
+#define KIND_SHIFT (SIGNAL_BITS + SIGNAL_SHIFT)
 #define AGAIN_NS UINT64_C(100000000) /* the lead repeats itself after this time */
 #define PAUSE_NS 200000
 #define LEAVE_NS UINT64_C(5000000000) /* others that do not answer count as gone, or do soon */
@@ -30,6 +34,7 @@ struct stop_line {
     int number;            /* of this rank */
     _Atomic bool *removed; /* of the trainer */
     _Atomic int lead;      /* its number; the handler of notes reads it */
+    _Atomic uint32_t view; /* the lowest bits of that of the members */
     /* Written by the handler of notes, which may run on the group's progress thread. */
     _Atomic uint32_t asked;      /* the lead: the signal that a rank has asked for; 0: none */
     _Atomic uint32_t last;       /* other ranks: value of the note STOP_AT; 0: none has come */
@@ -47,20 +52,32 @@ struct run_stop {
     struct stop_line *dead;  /* of a group that is being closed: its notes may be under way */
 };
 
-static uint32_t pack(uint32_t kind, uint32_t number, int64_t step)
+static uint32_t pack(uint32_t kind, uint32_t number)
 {
-    return kind << (SIGNAL_BITS + STEP_BITS) | number << STEP_BITS | ((uint32_t)step & STEP_MASK);
+    return kind << KIND_SHIFT | number << SIGNAL_SHIFT;
 }
 
 static uint32_t signal_of(uint32_t note)
 {
-    return note >> STEP_BITS & ((1u << SIGNAL_BITS) - 1);
+    return note >> SIGNAL_SHIFT & ((1u << SIGNAL_BITS) - 1);
+}
+
+static uint32_t view_of(uint32_t note)
+{
+    return note >> STEP_BITS & VIEW_MASK;
+}
+
+/* What the lead says: a member that was told it in the view before may have forgotten it. */
+static uint32_t stop_at(const struct vb_trainer *t, uint32_t number, int64_t step)
+{
+    return pack(STOP_AT, number) | (t->view & VIEW_MASK) << STEP_BITS |
+           ((uint32_t)step & STEP_MASK);
 }
 
 /* What is confirmed: the note itself, but for its kind. */
 static uint32_t content_of(uint32_t note)
 {
-    return note & ((1u << (SIGNAL_BITS + STEP_BITS)) - 1);
+    return note & ((1u << KIND_SHIFT) - 1);
 }
 
 /* Puts a note, unless the last note to this rank is still under way. VB_AGAIN: it was not put. */
@@ -83,7 +100,7 @@ static void leave_came(struct stop_line *l, int rank, uint32_t what)
         atomic_store(&l->is_to_leave, true);
     } else if (what == LEAVE_I) {
         atomic_store(&l->removed[rank], true);
-        (void)put_note(l, rank, pack(STOP_LEAVE, LEAVE_HEARD, 0));
+        (void)put_note(l, rank, pack(STOP_LEAVE, LEAVE_HEARD));
     } else if (what == LEAVE_HEARD) {
         atomic_store(&l->heard[rank], true);
     }
@@ -92,7 +109,7 @@ static void leave_came(struct stop_line *l, int rank, uint32_t what)
 static void note_came(void *arg, int rank, uint32_t value)
 {
     struct stop_line *l = arg;
-    uint32_t kind = value >> (SIGNAL_BITS + STEP_BITS);
+    uint32_t kind = value >> KIND_SHIFT;
     int lead = atomic_load(&l->lead);
     bool leads = lead == l->number;
 
@@ -100,10 +117,11 @@ static void note_came(void *arg, int rank, uint32_t value)
         atomic_store(&l->asked, signal_of(value));
     } else if (leads && kind == STOP_CONFIRM) {
         atomic_store(&l->confirmed[rank], content_of(value));
-    } else if (!leads && rank == lead && kind == STOP_AT) {
+    } else if (!leads && rank == lead && kind == STOP_AT &&
+               view_of(value) == atomic_load(&l->view)) {
         atomic_store(&l->last, value);
         /* if this fails, the lead tells this rank again */
-        (void)put_note(l, lead, STOP_CONFIRM << (SIGNAL_BITS + STEP_BITS) | content_of(value));
+        (void)put_note(l, lead, STOP_CONFIRM << KIND_SHIFT | content_of(value));
     } else if (kind == STOP_LEAVE) {
         leave_came(l, rank, signal_of(value));
     }
@@ -123,6 +141,7 @@ static vb_status open_line(struct vb_trainer *t, struct stop_line **line_p)
     l->number = t->number;
     l->removed = t->removed;
     l->ranks = t->world;
+    atomic_store(&l->view, t->view & VIEW_MASK);
     l->ops = calloc((size_t)l->ranks, sizeof(*l->ops));
     l->confirmed = calloc((size_t)l->ranks, sizeof(*l->confirmed));
     l->heard = calloc((size_t)l->ranks, sizeof(*l->heard));
@@ -243,7 +262,7 @@ static vb_status not_confirmed(const struct run_stop *s, int rank, int timeout_m
 static vb_status decide(struct run_stop *s, int number)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};
-    uint32_t note = pack(STOP_AT, (uint32_t)number, s->t->step + 1);
+    uint32_t note = stop_at(s->t, (uint32_t)number, s->t->step + 1);
     int timeout_ms = s->t->o->group.timeout_ms > 0 ? s->t->o->group.timeout_ms : 60000;
     uint64_t now = vb_clock_ns(), deadline = now + (uint64_t)timeout_ms * 1000000, again = now;
     vb_status st = VB_OK;
@@ -310,7 +329,7 @@ vb_status vb_run_stop_check(struct run_stop *s, int *signal_p)
     if (s->t->leads)
         return decide(s, number);
     if (!l->asked_lead) {
-        st = put_note(l, atomic_load(&l->lead), pack(STOP_ASK, (uint32_t)number, 0));
+        st = put_note(l, atomic_load(&l->lead), pack(STOP_ASK, (uint32_t)number));
         l->asked_lead = st == VB_OK;
     }
     return st == VB_AGAIN ? VB_OK : st;
@@ -353,7 +372,7 @@ vb_status vb_run_stop_send_off(struct run_stop *s, int rank)
         atomic_store(&s->line->is_to_leave, true);
         return VB_OK;
     }
-    return put_note(s->line, rank, pack(STOP_LEAVE, LEAVE_YOU, 0));
+    return put_note(s->line, rank, pack(STOP_LEAVE, LEAVE_YOU));
 }
 
 bool vb_run_stop_is_to_leave(struct run_stop *s)
@@ -374,7 +393,7 @@ static bool tell_leave(struct run_stop *s)
             vb_group_gone(group, rank))
             continue;
         silent = true;
-        (void)put_note(s->line, rank, pack(STOP_LEAVE, LEAVE_I, 0));
+        (void)put_note(s->line, rank, pack(STOP_LEAVE, LEAVE_I));
     }
     return silent;
 }
@@ -423,6 +442,7 @@ vb_status vb_run_stop_regroup(struct run_stop *s)
         atomic_store(&l->last, 0);
     own = wish(s);
     atomic_store(&l->lead, member(s, 0));
+    atomic_store(&l->view, t->view & VIEW_MASK);
     l->asked_lead = false;
     all = calloc((size_t)t->world, sizeof(*all));
     if (all == NULL)
@@ -435,6 +455,6 @@ vb_status vb_run_stop_regroup(struct run_stop *s)
         return st;
     t->stopped = 0;  /* until the next check */
     if (wanted != 0) /* otherwise the lead may have decided by now, and its note may have come */
-        atomic_store(&l->last, pack(STOP_AT, wanted, t->step));
+        atomic_store(&l->last, stop_at(t, wanted, t->step));
     return VB_OK;
 }

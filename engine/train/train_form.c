@@ -247,6 +247,7 @@ void vb_train_form_undo(struct vb_trainer *t)
     if (!f->under_way)
         return;
     f->under_way = f->prepared = false;
+    f->old_world = 0;
     t->ops->formed(t, false);
     if (f->ended != NULL)
         f->ended(f->ended_arg, false);

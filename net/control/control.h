@@ -107,9 +107,6 @@ void vb_control_data_lost(struct control *control, int rank, const char *why);
 void vb_control_ask_all(struct control *control);
 bool vb_control_heard_since(struct control *control, int rank, uint64_t ns);
 
-/* Elastic groups: returns when a peer that is gone was last alive, as far as this rank knows: when
- * its connection ended or, if it was silent, when it was heard last. 0: it is not gone. */
-uint64_t vb_control_last_sign(struct control *control, int rank);
 void vb_control_abort(struct control *control, const char *why);
 
 /* What heartbeats carry: the number of steps, what the rank does (enum vb_activity), and for which
@@ -184,6 +181,7 @@ uint32_t vb_control_epoch(struct control *control); /* the newest epoch that thi
 struct control_end {
     int rank;
     enum vb_end how;
+    uint64_t sign_ns; /* when the peer was last known to live */
     char why[CONTROL_WHY];
 };
 bool vb_control_take_ended(struct control *control, struct control_end *end_p);

@@ -101,7 +101,7 @@ struct conn_end {
     /* Used only in elastic groups: */
     bool silent;           /* the peer is lost, but may still run */
     uint64_t cut_ns;       /* when the data connection failed; 0: it has not */
-    uint64_t lost_ns;      /* when the peer was lost */
+    uint64_t sign_ns;      /* when the peer was last known to live; 0: it is not lost */
     bool inactive;         /* the peer closed, aborted or had not joined, so it no longer writes */
     bool dropped_us;       /* the peer has dropped this rank */
     bool reported;         /* vb_control_take_ended() has returned this peer */
@@ -342,6 +342,7 @@ void vb_membership_info_came(struct control *c, int rank);
 void vb_watch(struct control *c, uint64_t now);
 void vb_watch_start(struct control *c, int rank);
 const char *vb_watch_broken(struct control *c, int rank, int err); /* returns why */
+uint64_t vb_watch_last_sign(const struct conn *conn); /* when the peer was last known to live */
 const char *vb_watch_closed(struct control *c, int rank, bool in_frame);
 bool vb_watch_frame(struct control *c, int rank);
 /* A peer gives up. If all of this group are about to lose another rank, that is why. */

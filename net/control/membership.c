@@ -99,7 +99,8 @@ void vb_membership_end(struct control *c, int rank, const char *why)
     }
     conn->slot = SLOT_ENDED; /* set first because sending may call this function again */
     conn->end.lost = true;
-    conn->end.lost_ns = vb_clock_ns();
+    if (conn->end.sign_ns == 0)
+        conn->end.sign_ns = vb_watch_last_sign(conn);
     conn->end.inactive |= c->joining == rank;
     vb_control_tell_lost(c, rank, why);
     snprintf(conn->end.why, sizeof(conn->end.why), "%s", why);
@@ -213,6 +214,7 @@ bool vb_control_take_ended(struct control *c, struct control_end *end_p)
         found = conn->end.reported = true;
         end_p->rank = i;
         end_p->how = how_it_ended(conn);
+        end_p->sign_ns = conn->end.sign_ns;
         memcpy(end_p->why, conn->end.why, sizeof(end_p->why));
     }
     pthread_mutex_unlock(&c->lock);

@@ -12,6 +12,7 @@
 
 #define REMIND_NS (3ull * 1000 * 1000 * 1000) /* then again, after growing pauses */
 #define AGAIN_NS (10ull * 1000 * 1000 * 1000)
+#define LOOK_NS (1ull * 1000 * 1000 * 1000)  /* at whether another rank comes */
 #define LATER_NS (2ull * 1000 * 1000 * 1000) /* the others wait this much longer than rank 0 */
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -68,9 +69,39 @@ static vb_status dial(struct control *c, int rank, enum wire_kind kind, control_
     }
 }
 
+struct listener {
+    struct control *c;
+    struct sock_addr at;
+};
+
+static bool is_hopeless(const struct control *c)
+{
+    return c->opts.hopeless != NULL && atomic_load(c->opts.hopeless);
+}
+
+/* The listener may be the one that does not come. */
+static vb_status connect_with_hope(const struct listener *to, uint64_t deadline, int *fd_p)
+{
+    struct timespec pause = {.tv_nsec = 10 * 1000000};
+    uint64_t soon;
+
+    while (!is_hopeless(to->c) && vb_clock_ns() < deadline) {
+        soon = vb_clock_ns() + LOOK_NS;
+        if (vb_sock_connect_once(&to->at, soon < deadline ? soon : deadline, fd_p) == VB_OK)
+            return VB_OK;
+        nanosleep(&pause, NULL);
+    }
+    return is_hopeless(to->c)
+               ? vb_err(VB_ERR_PEER, "the connection is given up, because a rank does not come")
+               : vb_sock_connect(&to->at, deadline, fd_p); /* says why it fails */
+}
+
 static vb_status connect_tcp(void *arg, uint64_t deadline, int *fd_p)
 {
-    return vb_sock_connect(arg, deadline, fd_p);
+    const struct listener *to = arg;
+
+    return to->c->opts.hopeless != NULL ? connect_with_hope(to, deadline, fd_p)
+                                        : vb_sock_connect(&to->at, deadline, fd_p);
 }
 
 vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *to,
@@ -78,7 +109,7 @@ vb_status vb_control_dial(struct control *c, int rank, const struct sock_addr *t
 {
     unsigned char key[AUTH_KEY_BYTES];
     struct auth_session session;
-    struct sock_addr at = *to;
+    struct listener at = {c, *to};
     int fd;
     vb_status st =
         dial(c, rank, WIRE_CONTROL, connect_tcp, &at, c->opts.secret, deadline, &fd, key);

@@ -240,6 +240,12 @@ static enum vb_process_state kernel_shows(const struct control *c, int rank)
                                              : VB_PROCESS_UNKNOWN;
 }
 
+uint64_t vb_watch_last_sign(const struct conn *conn)
+{
+    return conn->beat.accused_ns != 0 ? conn->beat.accused_ns - conn->beat.accused_ms * MS_NS
+                                      : vb_clock_ns();
+}
+
 static double silent_s(const struct conn *conn, uint64_t now)
 {
     return conn->beat.accused_ms / 1e3 + (double)(now - conn->beat.accused_ns) / 1e9;
@@ -276,6 +282,7 @@ static void lose_accused(struct control *c, int rank, uint64_t now)
     }
     vb_watch_text(c, rank, text);
     snprintf(why, sizeof(why), "silent for %.1f s%s%s", silent_s(conn, now), states[state], text);
+    conn->end.sign_ns = vb_watch_last_sign(conn);
     conn->beat.accused_ns = 0;
     conn->end.silent = true;
     vb_conn_lose(c, rank, why);
@@ -400,6 +407,7 @@ const char *vb_watch_broken(struct control *c, int rank, int err)
     if (err != ETIMEDOUT && err != EHOSTUNREACH && err != ENETUNREACH)
         return "the connection failed";
     c->conns[rank].end.silent = true; /* the peer may still run */
+    c->conns[rank].end.sign_ns = vb_clock_ns() - (uint64_t)c->conns[rank].beat.kernel_ms * MS_NS;
     vb_watch_text(c, rank, text);
     snprintf(c->lost_text, sizeof(c->lost_text), "silent for %.1f s%s",
              c->conns[rank].beat.kernel_ms / 1e3, text);
@@ -435,18 +443,6 @@ bool vb_control_heard_since(struct control *c, int rank, uint64_t ns)
     heard = c->conns[rank].beat.frame_ns >= ns;
     pthread_mutex_unlock(&c->lock);
     return heard;
-}
-
-uint64_t vb_control_last_sign(struct control *c, int rank)
-{
-    const struct conn *conn = &c->conns[rank];
-    uint64_t ns = 0;
-
-    pthread_mutex_lock(&c->lock);
-    if (conn->end.lost)
-        ns = conn->end.silent ? conn->beat.frame_ns : conn->end.lost_ns;
-    pthread_mutex_unlock(&c->lock);
-    return ns;
 }
 
 double vb_control_silence_s(struct control *c, int rank, struct wire_beat *beat_p)

@@ -35,6 +35,7 @@ struct peer {
     bool member; /* this rank can put to that rank */
     bool gone;   /* the rank was a member, and is now fenced */
     enum vb_end end;
+    uint64_t sign_ns;    /* when the rank that is gone was last known to live */
     int process_fd;      /* pidfd of the rank's process if it shares memory; -1: none */
     int gone_process_fd; /* the same of the rank that had the slot before and was fenced */
     char why[CONTROL_WHY];

@@ -72,6 +72,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
     g->front.n_fenced++;
     vb_regroup_forget(g, end->rank);
     peer->end = end->how;
+    peer->sign_ns = end->sign_ns;
     memcpy(peer->why, end->why, sizeof(peer->why));
     if (end->how == VB_END_LEFT)
         VB_LOG_INFO("rank %d (%s) has left", end->rank, peer->info.host);
@@ -90,6 +91,7 @@ void vb_member_admit(struct vb_group *g, int rank)
     peer->member = true;
     peer->gone = false;
     peer->end = VB_END_NONE;
+    peer->sign_ns = 0;
     peer->why[0] = '\0';
     VB_LOG_INFO("rank %d (%s) has joined, over %s", rank, peer->info.host, peer->transport->name);
     call_hook(&g->on_join, rank);
@@ -189,7 +191,12 @@ bool vb_group_heard_since(struct vb_group *g, int rank, uint64_t ns)
 
 uint64_t vb_group_last_sign(struct vb_group *g, int rank)
 {
-    return vb_control_last_sign(g->control, rank);
+    uint64_t ns;
+
+    group_lock(g);
+    ns = g->peers[rank].sign_ns;
+    group_unlock(g);
+    return ns;
 }
 
 unsigned vb_group_moved(struct vb_group *g, int rank)

@@ -64,6 +64,8 @@ for transport in shm tcp; do
         goes_on 1500 "$what" --ranks 2 --transport $transport --inject stop:$victim@500:60
         grep -qE "rank $victim \(pid [0-9]+\) (is stopped \(SIGSTOP\) and is killed, because rank [01] has lost it: silent for|died: signal 9)" \
             "$dir/err" || fail "$what: it is not named: $err"
+        jq -e '.faults[0].phases.detect_s > 0.5' "$dir/out" >/dev/null ||
+            fail "$what: the time that it was silent is missing: $(jq -c .faults "$dir/out")"
     done
 done
 
