@@ -105,10 +105,10 @@ slow_worker() {
     local args
     read -ra args <<<"${data[softmax]}"
     ends '.staleness.per_worker[0].gradients > 2 * .staleness.per_worker[1].gradients' softmax "${args[@]}" \
-        --steps 400 --ranks 2 --mode async --slow 1:20
+        --steps 400 --ranks 2 --mode async --slow 1:200
     ends '.staleness.per_worker[0].gradients - .staleness.per_worker[1].gradients <= 3 and
         .per_rank[0].breakdown.wait > .per_rank[1].breakdown.wait' softmax "${args[@]}" \
-        --steps 400 --ranks 2 --mode async --slow 1:20 --staleness 2
+        --steps 400 --ranks 2 --mode async --slow 1:200 --staleness 2
     ends '.bottleneck.resource == "straggler" and (.bottleneck.why | startswith("rank 1 (")) and
         .per_rank[1].late_n > 50 and .per_rank[1].late_s > 5 * .per_rank[0].late_s' softmax "${args[@]}" \
         --steps 400 --ranks 2 --mode async --slow 1:200 --staleness 2

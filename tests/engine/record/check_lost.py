@@ -12,11 +12,12 @@ from reader import read_run
 folder, out, lost, lead = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 sent = len(sys.argv) > 5
 end, every = (600, 100) if sent else (60, 10)
-kept = end // 2 - 1
 run = read_run(folder)
 lines = [line for line in open(out).read().splitlines() if line]
 assert len(lines) == 1, f"the job printed {len(lines)} lines"
 final = json.loads(lines[0])
+kept = final["faults"][0]["step"]
+assert end // 2 - 2 <= kept < end // 2, f"the rank was lost after step {kept}"
 assert {k: v for k, v in run["json"].items() if k != "run"} == final, "run.json has other results than the final object"
 assert run["json"]["run"]["state"] == "ended" and run["json"]["run"]["lead"] == lead, run["json"]["run"]
 assert len(run["json"]["run"]["ranks"]) == 3, "run.json does not have all ranks of the start"
