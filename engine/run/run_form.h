@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The members of a synchronous run form a new group with those who wait to join
- * (engine/train/train_form.c).
+ * (engine/elastic/form.c).
  */
 #ifndef VB_ENGINE_RUN_RUN_FORM_H
 #define VB_ENGINE_RUN_RUN_FORM_H

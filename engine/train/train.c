@@ -276,7 +276,7 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
     if (st == VB_OK && cp != NULL)
         vb_until_resume(t, cp);
     if (st == VB_OK && vb_trainer_comes(t))
-        st = vb_train_form_receive(t);
+        st = vb_train_take_state(t);
     return st;
 }
 

@@ -4,7 +4,7 @@
  *
  * The update runs bucket by bucket as sums arrive. While more sums are running, the forward pass of
  * the next batch computes the layers whose parameters are already updated. If all ranks have mapped
- * each other's memory, they share the update of a large model (train_shared_update.c).
+ * each other's memory, they share the update of a large model (engine/sums/shared_update.c).
  */
 #include "engine/train/train_dense_priv.h"
 

@@ -9,9 +9,6 @@
 
 /* ---- where time goes (train_result.c) -------------------------------------------------------- */
 
-/* Moves time from one phase to another, at most the whole time of the phase. */
-void vb_lap_move(struct vb_laps *laps, enum vb_phase from, enum vb_phase to, uint64_t ns);
-
 /* Charges the time since the last call to transfer. The part in which the group waited for
  * stragglers is charged to waiting instead. Does nothing if group is NULL. */
 void vb_lap_comm(struct vb_laps *laps, struct vb_group *group);
@@ -51,33 +48,6 @@ vb_status vb_train_fits_job(const char *settings, const char *of_job);
 /* Collective: fails on all ranks if one of them was started with other options. */
 vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
                          const char *settings);
-
-/* ---- recovery (train_recover.c) -------------------------------------------------------------- */
-
-/* The last moment at which a step may fail and leave everything as it was before: the step is what
- * the members agree on from now on (vb_group_commit()). */
-vb_status vb_train_commit(struct vb_trainer *t, int64_t step);
-
-/* ---- a new group (train_form.c) -------------------------------------------------------------- */
-
-/* Called by a recovery. The old group has agreed: goes over to the new group if a member has done
- * so, otherwise stays. VB_ERR_PEER: the members of the old group must agree once more. */
-vb_status vb_train_form_settle(struct vb_trainer *t, const struct vb_agreed *agreed);
-
-/* The new group has agreed on its members. Returns false if that need not be all of the job's
- * members that can go on, so that the old group must agree first, too, or if this rank is a joiner
- * and no member is left. */
-bool vb_train_form_is_sure(const struct vb_trainer *t, const struct vb_agreed *agreed);
-
-/* Otherwise: asks the old group. */
-vb_status vb_train_form_confirm(struct vb_trainer *t);
-
-void vb_train_form_close(struct vb_trainer *t); /* before the group is closed */
-
-/* Sends the state of the model from the rank at place 0 to joiners, in the form of a checkpoint
- * (train_send.c). Collective among all ranks of the group. */
-vb_status vb_train_send_state(struct vb_trainer *t);
-vb_status vb_train_take_state(struct vb_trainer *t);
 
 /* ---- data (train_data.c) --------------------------------------------------------------------- */
 
@@ -136,119 +106,6 @@ vb_status vb_trainer_load(struct vb_trainer *t);
  * loaded yet, or if an evaluation uses the model before the next step. */
 const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t);
 
-/* ---- sums of gradients (train_buckets.c) ----------------------------------------------------- */
-
-#define VB_BUCKET_REQUESTS 36 /* number of sums that may be under way at once */
-
-/* Sums gradients in buckets. The sum of a bucket is started as soon as the backward pass has filled
- * the bucket. */
-struct vb_buckets;
-
-/* Collective. If there is no group, nothing is summed. front: number of parameters of the first
- * layers, which the forward pass needs first. The caller destroys the buckets even if this function
- * failed. */
-vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
-                            struct vb_buckets **buckets_p);
-void vb_buckets_close(struct vb_buckets *b); /* collective */
-void vb_buckets_destroy(struct vb_buckets *b);
-
-/* Returns the buffer that the backward pass writes gradients to. */
-float *vb_buckets_grads(struct vb_buckets *b);
-/* Returns a number of gradients; the link takes more time per byte for fewer gradients. */
-size_t vb_buckets_least(const struct vb_buckets *b);
-void vb_buckets_begin(struct vb_buckets *b);            /* called before the backward pass */
-void vb_buckets_ready(void *b, size_t first, size_t n); /* a vb_grads_fn */
-
-/* Waits until the next bucket is summed and returns its range. *n_p is 0 after the last bucket. */
-vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
-/* Returns the number of started buckets that vb_buckets_next() has not yet returned. */
-int vb_buckets_left(const struct vb_buckets *b);
-
-/* Polls running allreduces. The time before the call is charged to this phase. */
-void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase);
-
-/* Sums the buckets of the last step once more, in the same order, whatever they contain. */
-vb_status vb_buckets_again(struct vb_buckets *b);
-
-/* Returns the algorithm that sums the largest bucket, or NULL if nothing is summed. */
-const char *vb_buckets_algo(const struct vb_buckets *b);
-
-/* Predicts the time of the sums of a step; 0 if nothing is summed. */
-struct vb_coll_forecast vb_buckets_forecast(const struct vb_buckets *b);
-
-/* Ranks that have mapped each other's gradients can sum them without the network. After
- * vb_buckets_barriers_only() a bucket is only a barrier: when vb_buckets_next() returns a bucket,
- * all ranks have filled it. */
-bool vb_buckets_are_mapped(const struct vb_buckets *b);
-const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank);
-void vb_buckets_barriers_only(struct vb_buckets *b);
-vb_status vb_buckets_barrier(struct vb_buckets *b); /* waits until all ranks call it */
-
-/* Collective, between steps: sends n floats at the beginning of the gradients of the rank at place
- * `from` to the others. */
-vb_status vb_buckets_broadcast(struct vb_buckets *b, int from, size_t n);
-
-/* The ranks have regrouped: what one of them may know about the link, and others not, is forgotten.
- */
-void vb_buckets_regrouped(struct vb_buckets *b);
-
-/* ---- updates that ranks of one host share (train_shared_update.c) ---------------------------- */
-
-struct vb_shared_update;
-
-/* Collective: allocates zeroed memory for the copies of this rank, mapped by all ranks; the number
- * of copies may differ. From now on buckets are barriers only. The caller destroys *shared_p even
- * if this function failed. */
-vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
-                                  size_t copy_bytes, int copies,
-                                  struct vb_shared_update **shared_p);
-
-/* The ranks have regrouped: the next update is shared by the members. */
-void vb_shared_update_regrouped(struct vb_shared_update *shared, const struct vb_buckets *buckets);
-void vb_shared_update_close(struct vb_shared_update *shared); /* collective */
-void vb_shared_update_destroy(struct vb_shared_update *shared);
-/* Returns this rank's memory. */
-void *vb_shared_update_memory(const struct vb_shared_update *shared);
-
-/* Says which copy of this rank the ranks are to write in this step. Called before the step fills
- * its first bucket. */
-void vb_shared_update_aim(struct vb_shared_update *shared, int copy);
-
-/* An update that reads this rank's memory and writes to the memory of all ranks. */
-struct vb_shared_args {
-    const float *params, *state; /* in this rank's memory; state is NULL if the rule has none */
-    size_t state_ahead; /* in a copy, the state begins so many floats after the parameters; 0: the
-                           rule has no state */
-    float scale, rate;
-    bool norm;      /* also compute this rank's parts of the norm */
-    bool norm_only; /* compute only these parts of the norm, and update nothing */
-};
-
-/* Updates this rank's part of the parameters from first to first + n - 1. All ranks must have
- * filled the gradients of these parameters. The caller passes buckets from the end of the
- * parameters to the beginning. After a barrier the parts of the other ranks are updated, too. */
-void vb_shared_update_run(struct vb_shared_update *shared, const struct vb_shared_args *args,
-                          size_t first, size_t n);
-/* Returns the norm of the gradient. Called after a barrier. */
-double vb_shared_update_norm(struct vb_shared_update *shared);
-
-/* ---- lists of gradients (train_list.c) ------------------------------------------------------- */
-
-/* A list of (key, value) with ascending keys, and room for its sum with another one. */
-struct vb_list {
-    struct vb_mem mem; /* pages are touched only where a list reaches them */
-    uint32_t *keys, *spare_keys;
-    float *values, *spare_values;
-};
-
-vb_status vb_list_open(struct vb_list *list, size_t room);
-void vb_list_close(struct vb_list *list);
-
-/* Adds m entries to the first n ones of the list: list + entries, for each key. Returns the number
- * of entries of the sum, which the list must have room for. Allocates nothing. */
-size_t vb_list_add(struct vb_list *list, size_t n, const uint32_t *keys, const float *values,
-                   size_t m);
-
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */
 
 /* Reads the file of --plan into t->kernels.asked. */
@@ -274,10 +131,6 @@ vb_status vb_train_prepare_save(struct vb_trainer *t);
  * may have to (vb_train_may_lead()). */
 bool vb_train_saves_beside(const struct vb_trainer *t);
 
-/* The new lead takes the folder over: its lock, and the last good checkpoint. What fails now is
- * tried again with the next checkpoint. */
-void vb_train_saves_lead(struct vb_trainer *t);
-
 /* Starts the thread that writes checkpoints, unless this rank writes none. */
 vb_status vb_train_saves_open(struct vb_trainer *t);
 
@@ -294,11 +147,6 @@ vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
 vb_status vb_train_check_resumed(const struct vb_trainer *t, const struct vb_checkpoint *cp);
 vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
-/* ---- another lead (train_lead.c) ------------------------------------------------------------- */
-
-/* Returns whether this rank is the lead, or becomes it if those below it are lost. */
-bool vb_train_may_lead(const struct vb_trainer *t);
-
 /* ---- when the run is done (train_until.c) ---------------------------------------------------- */
 
 /* Returns the number of steps between evaluations; chosen if conditions need them. */
@@ -309,14 +157,6 @@ bool vb_until_keeps(const struct vb_train_opts *o); /* the best parameters are k
 /* Allocates the memory for the best parameters, because a step must not allocate. */
 vb_status vb_until_open(struct vb_trainer *t);
 void vb_until_close(struct vb_trainer *t);
-
-/* Adds what was judged so far, and the best parameters, to a checkpoint of a run that is not at its
- * end. The checkpoint borrows them. */
-void vb_until_save(struct vb_trainer *t, struct vb_checkpoint *cp);
-
-/* Goes on with what a checkpoint says, if its evaluations can be compared with those to come. A
- * checkpoint of an earlier version has nothing of it. */
-void vb_until_resume(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
 /* ---- signs that the model does not learn (train_health.c) ------------------------------------ */
 

@@ -6,6 +6,8 @@
 #define VB_ENGINE_TRAIN_TRAINER_H
 
 #include "engine/checkpoint/checkpoint_writer.h"
+#include "engine/elastic/elastic.h"
+#include "engine/sums/sums.h"
 #include "engine/train/train.h"
 #include "engine/trial/sample.h"
 #include "engine/record/train_ledger.h"
@@ -34,6 +36,9 @@ double vb_laps_steps_s(const struct vb_laps *laps); /* without evaluations and c
 
 /* Charges the time since the last call to this phase. */
 void vb_lap(struct vb_laps *laps, enum vb_phase phase);
+
+/* Moves time from one phase to another, at most the whole time of the phase. */
+void vb_lap_move(struct vb_laps *laps, enum vb_phase from, enum vb_phase to, uint64_t ns);
 
 /* ---- from options to numbers (train_recipe.c) ------------------------------------------------ */
 
@@ -250,16 +255,6 @@ struct vb_trainer_kernels {
     char *text;              /* the plan in use; NULL: the model has no choice of kernels */
 };
 
-/* How gradients are summed over ranks. */
-struct vb_trainer_sums {
-    const char *algo;   /* name of the algorithm; NULL: gradients are not summed */
-    char transport[16]; /* used in asynchronous training only */
-    struct vb_coll_link link;
-    struct vb_coll_forecast forecast; /* of the sums of a step; dense models */
-    int requests;                     /* number of sums of the last step that was looked at */
-    bool off; /* bench step: steps do not sum gradients, so that the cost of sums can be measured */
-};
-
 /* Results of evaluations, in memory that is allocated before training. */
 struct vb_trainer_evals {
     double accuracy, loss; /* of the last evaluation; negative: there was no evaluation */
@@ -365,80 +360,6 @@ struct vb_trainer_joiner {
     const char *cpu;          /* synchronous jobs: vb_k_cpu_kind() of the job */
 };
 
-#define VB_RECOVERY_LOST 16
-#define VB_RECOVERIES 64
-
-/* A rank that was lost. */
-struct vb_lost_rank {
-    int rank;     /* of the start */
-    bool removed; /* the user wanted it to leave */
-    char host[64];
-    char why[160];
-};
-
-/* Synchronous training went on without ranks that were lost (train_recover.c). */
-struct vb_recovery {
-    int64_t step;  /* the last step that was kept */
-    int64_t again; /* the step that was computed again by the ranks that are left */
-    int n;         /* number of ranks that were lost; the first of them are in lost */
-    struct vb_lost_rank lost[VB_RECOVERY_LOST];
-    int left;           /* number of ranks that go on */
-    double at_s;        /* when it was noticed: seconds since the start of training */
-    double recovered_s; /* from the last sign of life, or from at_s, until the next step was done */
-    uint64_t begin_ns;  /* of recovered_s (vb_clock_ns()) */
-    /* the phases of recovered_s, one after another */
-    double detect_s;    /* until the failure was noticed */
-    double agree_s;     /* until the ranks agreed which of them go on */
-    double fence_s;     /* until no message of the old view could come any more */
-    double rebuild_s;   /* until all had the last step, and their new shares */
-    double recompute_s; /* until the next step was done */
-};
-
-/* Memory that is allocated before training. */
-struct vb_trainer_recoveries {
-    struct vb_recovery *list; /* the first VB_RECOVERIES; NULL: this job ends with the first loss */
-    int n;                    /* number of recoveries, also of those that are not in the list */
-    bool under_way;           /* the step after the last one is not done yet */
-    int64_t done;             /* the last step after which everything was done that is done once */
-    uint64_t mark_ns;         /* the time before this moment belongs to phases of the last one */
-    char why[256];            /* the error that is not logged */
-};
-
-/* A group of synchronous training, and the place of this rank in it. */
-struct vb_trainer_seat {
-    struct vb_group *group; /* NULL: none */
-    bool borrowed;          /* the group belongs to the caller of training */
-    int number, rank, world;
-    uint32_t view;
-    struct vb_trainer_sums sums;
-};
-
-#define VB_FORM_LOST 64
-
-/* The members of a synchronous job form a new group, with joiners (train_form.c). */
-struct vb_trainer_form {
-    struct vb_trainer_seat other; /* before the switch the seat in the new group, then the one in
-                                     the old group until a step was made in the new one */
-    bool under_way;               /* between preparing and the decision */
-    bool prepared;      /* the new group is complete, and whether to go over to it is decided now */
-    bool switched;      /* t->place.group is the new one; the old one is still open */
-    int64_t old_step;   /* the last step that the old group has agreed on, before the switch */
-    int old_world;      /* number of ranks in the new group that were members of the old one; 0:
-                           a step was made in this group */
-    int joiners;        /* that were invited */
-    int failed;         /* how often in a row forming was given up */
-    uint64_t before_ns; /* forming is not tried again before this time */
-    int next_id;        /* the first id that nobody has had */
-    int began;          /* number of ranks of the start */
-    int lost[VB_FORM_LOST]; /* ids of ranks that were lost before the present group was formed */
-    int n_lost;
-    const struct vb_group *let_in; /* callers are told about the job there */
-    /* Called when it is decided whether the members go over to the new group; the seat of this rank
-     * is the one that was chosen, and both groups are still open. */
-    void (*ended)(void *arg, bool switched);
-    void *ended_arg;
-};
-
 /* What the lead does for the user of a running job. */
 struct vb_trainer_ask {
     struct vb_train_ask what;
@@ -520,26 +441,6 @@ struct vb_trainer {
     int stopped; /* the signal that ended the run early; 0: none */
 };
 
-/* Recovery of a synchronous job that has lost ranks (train_recover.c). vb_train_recover() is called
- * after a collective call has failed with st. If that was because ranks are gone, it returns when
- * the others have agreed, have regrouped, and have the last step in common. Otherwise it fails: it
- * returns st, or that this rank cannot go on, which it logs. The caller then meets the other
- * members (vb_run_stop_regroup()) and repeats what is due after this step; if either fails, it
- * calls this again. Allocates nothing. */
-vb_status vb_train_recoveries_open(struct vb_trainer *t);
-void vb_train_recoveries_close(struct vb_trainer *t);
-vb_status vb_train_recover(struct vb_trainer *t, vb_status st);
-
-/* Between these two calls, an error with VB_ERR_PEER of this thread is not logged. */
-void vb_train_recover_begin(struct vb_trainer *t);
-void vb_train_recover_end(struct vb_trainer *t);
-
-/* Called after each step, and when no step is left: the last recovery is complete. */
-void vb_train_recovered(struct vb_trainer *t);
-
-/* The i-th recovery of this run; NULL: there is none. */
-const struct vb_recovery *vb_train_recovery(const struct vb_trainer *t, int i);
-
 /* Returns the largest number of samples that this rank takes from one global batch. */
 int vb_trainer_share(const struct vb_trainer *t);
 
@@ -594,45 +495,6 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
  * the last step at which all were equal (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
 
-/* ---- another lead (train_lead.c) ------------------------------------------------------------- */
-
-/* Synchronous training: t->rank, t->world, t->leads and t->view are those of a new view. Every
- * member calls this, once its parameters are those of the agreed step. Sends no message. */
-void vb_train_members_changed(struct vb_trainer *t);
-
-/* Called by the above on the member that has become the lead: it reports and saves from now on. */
-void vb_train_lead_changed(struct vb_trainer *t);
-
-/* This rank cannot go on, because the others do so without it, or because it is cut off from them.
- * It does not save, show or report any more. */
-void vb_train_dropped(struct vb_trainer *t);
-
-/* ---- a new group (train_form.c) -------------------------------------------------------------- */
-
-#define VB_FORM_OPEN_MS 5000 /* how long the members wait for each other, and for joiners */
-
-/* Forms a new group in these steps; run_form.c calls them. If a call fails with VB_ERR_PEER because
- * an old member is gone, vb_train_recover() finds out which group the members go on in.
- *
- * vb_train_form_prepare(): opens the new group, and takes the seat in it; everything that hangs on
- * the group is made anew, and joiners get the state.
- * vb_train_form_back(): takes the old seat again, also after a failure of the above. Then all
- * members tell each other in the old group whether they are ready; *all_p: all are.
- * vb_train_form_switch(): the members go over: commits that in the old group, and takes the new
- * seat. A barrier of the new group follows.
- * vb_train_form_undo(): the members stay in the old group.
- * vb_train_form_done(): after the first step in the new group: closes the old one. */
-vb_status vb_train_form_prepare(struct vb_trainer *t, const struct vb_meeting *meeting);
-vb_status vb_train_form_back(struct vb_trainer *t, bool ready, bool *all_p);
-vb_status vb_train_form_switch(struct vb_trainer *t);
-void vb_train_form_undo(struct vb_trainer *t);
-void vb_train_form_done(struct vb_trainer *t);
-
-/* A joiner, in vb_trainer_open(): before the model is created, waits for the invitation and opens
- * the group; after that, receives the state. */
-vb_status vb_train_form_meet(struct vb_trainer *t);
-vb_status vb_train_form_receive(struct vb_trainer *t);
-
 /* ---- dense models (train_dense.c) ------------------------------------------------------------ */
 
 /* Computes the sum of the gradients of all samples in t->batch. step: for messages. Fails if the
@@ -647,14 +509,6 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows);
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */
 
 #define VB_PLAN_BYTES_MAX 65536 /* maximum size of a plan as text, with its terminating zero */
-
-/* ---- who may join (train_same.c) ------------------------------------------------------------- */
-
-/* Checks that this is the program of the job, by its vb_process_program(). */
-vb_status vb_train_fits_program(uint64_t of_job);
-
-/* Checks that vb_k_cpu_kind() is the same here and in the job. With --mixed-cpus it may differ. */
-vb_status vb_train_fits_cpu(const struct vb_train_opts *o, const char *of_job, const char *own);
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
@@ -676,6 +530,10 @@ vb_status vb_train_saves_drain(struct vb_trainer *t);
 /* After the last step, collective in synchronous training: waits until the lead has written what it
  * has begun. May be called again after VB_ERR_PEER. */
 vb_status vb_train_saves_end(struct vb_trainer *t);
+
+/* The new lead takes the folder over: its lock, and the last good checkpoint. What fails now is
+ * tried again with the next checkpoint. */
+void vb_train_saves_lead(struct vb_trainer *t);
 
 /* Finds the newest checkpoint of the folder by its name, for messages. Returns false if there is no
  * folder, or none in it. */
@@ -742,6 +600,14 @@ void vb_until_told(struct vb_trainer *t, int64_t step);
 /* After the last step: replaces the last parameters by the best ones, if these were asked for, and
  * their figures in t->evals. */
 vb_status vb_until_settle(struct vb_trainer *t);
+
+/* Adds what was judged so far, and the best parameters, to a checkpoint of a run that is not at its
+ * end. The checkpoint borrows them. */
+void vb_until_save(struct vb_trainer *t, struct vb_checkpoint *cp);
+
+/* Goes on with what a checkpoint says, if its evaluations can be compared with those to come. A
+ * checkpoint of an earlier version has nothing of it. */
+void vb_until_resume(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
 /* ---- signs that the model does not learn (train_health.c) ------------------------------------ */
 

@@ -302,6 +302,7 @@ bool vb_group_commit(struct vb_group *group, int64_t step);
  * VB_ERR_PEER. Fails, and says why, if this rank cannot go on: too few ranks of the last view are
  * left here, or the others go on without it. It must then neither save nor report. */
 vb_status vb_group_agree(struct vb_group *group, struct vb_agreed *agreed_p);
+bool vb_agreed_has(const struct vb_agreed *agreed, int rank); /* the rank is a member */
 
 /* This rank is about to leave while the others go on: nothing that it closes from now on waits for
  * them. */

@@ -78,6 +78,16 @@ vb_status vb_group_agree(struct vb_group *g, struct vb_agreed *agreed_p)
     return VB_OK;
 }
 
+bool vb_agreed_has(const struct vb_agreed *agreed, int rank)
+{
+    int i;
+
+    for (i = 0; i < agreed->n; i++)
+        if (agreed->members[i] == rank)
+            return true;
+    return false;
+}
+
 void vb_group_proved(struct vb_group *g, int rank)
 {
     if (g->opts.agrees && rank >= 0 && rank < g->world && rank != g->rank)

@@ -4,7 +4,7 @@
  * the samples of this share, in pieces of the planned size if the share is larger, and allocates
  * nothing. Also tests sums of lists.
  *
- * Covers: engine/train/train.c engine/train/train_dense_gradient.c engine/train/train_list.c
+ * Covers: engine/train/train.c engine/train/train_dense_gradient.c engine/sums/list.c
  * Covers: engine/record/train_ledger.c
  */
 #include "engine/train/train_room_priv.h"

@@ -4,7 +4,7 @@
  * for it, the checkpoint has the parameters and the state of its step nevertheless, steps allocate
  * nothing, and all bits are those of a run that does not save.
  *
- * Covers: engine/train/train_save.c engine/train/train_dense.c engine/train/train_shared_update.c
+ * Covers: engine/train/train_save.c engine/train/train_dense.c engine/sums/shared_update.c
  * Covers: engine/train/train_sparse_save.c
  */
 #include "engine/train/trainer.h"

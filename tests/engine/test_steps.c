@@ -4,8 +4,8 @@
  * finished a whole number of steps, and has the parameters of an undisturbed run at that step. A
  * step can be undone, and a rank whose replica differs is named.
  *
- * Covers: engine/train/train_buckets.c engine/train/train_check.c engine/train/train_dense.c
- * Covers: engine/train/train_shared_update.c engine/train/train_sparse.c
+ * Covers: engine/sums/buckets.c engine/train/train_check.c engine/train/train_dense.c
+ * Covers: engine/sums/shared_update.c engine/train/train_sparse.c
  */
 #include "engine/train/trainer.h"
 #include "tests/support/ranks.h"

@@ -6,7 +6,7 @@
 # transports give the same bits, the loss is nearly that of a run that was not stopped, and the ledger has every sample
 # of each epoch once. A resumed run can be killed and resumed, too.
 #
-# Covers: engine/train/train_save.c engine/train/train_dense_gradient.c engine/train/train_list.c
+# Covers: engine/train/train_save.c engine/train/train_dense_gradient.c engine/sums/list.c
 # Covers: engine/record/train_ledger.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"

@@ -6,7 +6,7 @@
 # the same over shared memory and TCP, and with buckets of another size. A slow rank is named. mnist is not a model: it
 # tests the accuracies on real digits.
 #
-# Covers: engine/run/run.c engine/train/train_buckets.c engine/train/train_dense.c
+# Covers: engine/run/run.c engine/sums/buckets.c engine/train/train_dense.c
 # Covers: engine/train/train_sparse.c engine/train/train_verdict.c
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../support/command_test.sh"

@@ -3,7 +3,7 @@
  * The state of a model goes to joiners as the arrays of a checkpoint, so a joiner begins as a run
  * does that is resumed from this step. The bits are the same: nothing is rounded on the way.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <stdlib.h>
 #include <string.h>

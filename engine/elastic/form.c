@@ -14,7 +14,7 @@
  * and recover there. Otherwise they stay, and give the new group up. A joiner has no vote: after a
  * failure the new group goes on only with members of which the old group has decided that they do.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <string.h>
 
@@ -289,16 +289,6 @@ vb_status vb_train_form_settle(struct vb_trainer *t, const struct vb_agreed *agr
     return go_over(t);
 }
 
-static bool is_member(const struct vb_agreed *agreed, int rank)
-{
-    int i;
-
-    for (i = 0; i < agreed->n; i++)
-        if (agreed->members[i] == rank)
-            return true;
-    return false;
-}
-
 bool vb_train_form_is_sure(const struct vb_trainer *t, const struct vb_agreed *agreed)
 {
     int i, left = 0;
@@ -306,7 +296,7 @@ bool vb_train_form_is_sure(const struct vb_trainer *t, const struct vb_agreed *a
     if (t->form.old_world == 0)
         return true;
     for (i = 0; i < t->form.old_world; i++)
-        left += is_member(agreed, i);
+        left += vb_agreed_has(agreed, i);
     return t->form.switched ? left == t->form.old_world : left > 0;
 }
 
@@ -353,9 +343,4 @@ vb_status vb_train_form_meet(struct vb_trainer *t)
         st = vb_err(VB_ERR_INPUT, "the job is at step %lld, but has invited for step %lld",
                     (long long)t->step, (long long)inv.step);
     return st;
-}
-
-vb_status vb_train_form_receive(struct vb_trainer *t)
-{
-    return vb_train_take_state(t);
 }

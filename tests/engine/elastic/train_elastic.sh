@@ -6,9 +6,9 @@
 # stay equal, the ledger is exact, and the parameters are, bit for bit, those of a job that the survivors resume from a
 # checkpoint of the step before the death.
 #
-# Covers: engine/train/train_recover.c engine/run/run.c engine/record/train_ledger.c
+# Covers: engine/elastic/recover.c engine/run/run.c engine/record/train_ledger.c
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 shift
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
@@ -35,7 +35,7 @@ survives() {
     for transport in shm tcp; do
         rm -f "$dir/ledger"
         job --ranks 3 --inject "$1" --transport "$transport" --check-replicas 1 --ledger "$dir/ledger"
-        python3 "$here/check_ledger.py" "$dir/ledger" "$steps" || fail "${model[*]} $* $transport: the ledger is wrong"
+        python3 "$here/../check_ledger.py" "$dir/ledger" "$steps" || fail "${model[*]} $* $transport: the ledger is wrong"
         [ "$(lost)" = "$lost" ] || fail "${model[*]} $* $transport: $err"
         [ "$sha256" = "$(resumed "$((step - 1))" "$left")" ] || fail "${model[*]} $* $transport: other bits"
     done
@@ -72,7 +72,7 @@ model=(softmax --data synth:1000 --batch 20)
 for transport in shm tcp; do
     rm -f "$dir/ledger"
     job --ranks 4 --inject kill:0@4,kill:2@7,kill:1@8 --transport "$transport" --ledger "$dir/ledger"
-    python3 "$here/check_ledger.py" "$dir/ledger" "$steps" || fail "one after another, $transport: the ledger is wrong"
+    python3 "$here/../check_ledger.py" "$dir/ledger" "$steps" || fail "one after another, $transport: the ledger is wrong"
     [ "$(lost)" = 3 ] || fail "one after another, $transport: $err"
 done
 

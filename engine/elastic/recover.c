@@ -12,7 +12,7 @@
  *
  * If another rank is lost meanwhile, all begin again with agreeing. Nothing is allocated here.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,16 +103,6 @@ static bool knows(const struct vb_recovery *r, int rank)
     return false;
 }
 
-static bool is_member(const struct vb_agreed *agreed, int rank)
-{
-    int i;
-
-    for (i = 0; i < agreed->n; i++)
-        if (agreed->members[i] == rank)
-            return true;
-    return false;
-}
-
 /* Notes who of the last view is not in the next one. */
 static void note_lost(struct vb_trainer *t, struct vb_recovery *r, const struct vb_agreed *agreed)
 {
@@ -121,7 +111,7 @@ static void note_lost(struct vb_trainer *t, struct vb_recovery *r, const struct 
 
     for (i = 0; i < vb_group_view_world(group); i++) {
         rank = vb_group_view_member(group, i);
-        if (is_member(agreed, rank) || knows(r, vb_group_id(group, rank)))
+        if (vb_agreed_has(agreed, rank) || knows(r, vb_group_id(group, rank)))
             continue;
         if (r->n < VB_RECOVERY_LOST) {
             r->lost[r->n].rank = vb_group_id(group, rank);

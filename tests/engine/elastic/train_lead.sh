@@ -5,9 +5,9 @@
 # with the parameters, the evaluations and the checkpoint of a job of the other ranks that resumed from the step before.
 # The next rank also honours Ctrl-C, and its checkpoints can be resumed.
 #
-# Covers: engine/train/train_lead.c engine/train/train_save.c engine/train/train_until.c engine/run/run_end.c
+# Covers: engine/elastic/lead.c engine/train/train_save.c engine/train/train_until.c engine/run/run_end.c
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 set -m # background jobs do not ignore Ctrl-C

@@ -24,11 +24,11 @@
  * Some steps measure how many gradients to defer. All ranks must start their sums in the same
  * order, so they use the mean of the numbers that they measured. The mean takes one more allreduce.
  *
- * Ranks that have mapped each other's gradients may sum them by themselves (train_shared_update.c).
+ * Ranks that have mapped each other's gradients may sum them by themselves (shared_update.c).
  * Then each bucket is only a barrier: after the barrier, all ranks have filled the gradients of
  * this bucket.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <stdlib.h>
 

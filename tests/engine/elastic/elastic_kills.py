@@ -144,7 +144,7 @@ class Job:
         if lost - set(self.killed):
             return "ranks %s are said to be lost" % sorted(lost - set(self.killed))
         self.lost = len(lost)
-        checked = subprocess.run([sys.executable, os.path.join(HERE, "check_ledger.py"), self.ledger, str(self.steps)],
+        checked = subprocess.run([sys.executable, os.path.join(HERE, "..", "check_ledger.py"), self.ledger, str(self.steps)],
                                  stderr=subprocess.PIPE, check=False)
         if checked.returncode != 0:
             return checked.stderr.decode().strip()

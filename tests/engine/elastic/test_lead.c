@@ -5,7 +5,7 @@
  * honoured. Also tests what members do again in a new view, without a death: they take the
  * evaluation that one of them has completed, and collect the result twice.
  *
- * Covers: engine/train/train_lead.c engine/train/train_save.c engine/train/train_result.c
+ * Covers: engine/elastic/lead.c engine/train/train_save.c engine/train/train_result.c
  * Covers: engine/run/run_end.c engine/run/run_stop.c engine/checkpoint/checkpoint_dir.c
  */
 #include "engine/train/train_room_priv.h"

@@ -3,6 +3,6 @@
 #
 # Kills ranks of synchronous jobs at random moments: elastic_kills.sh VERBENA JOBS [SEED [MODEL...]] (elastic_kills.py).
 #
-# Covers: engine/train/train_recover.c
+# Covers: engine/elastic/recover.c
 command -v python3 >/dev/null || { echo "skipped: python3 is missing"; exit 77; }
 exec python3 "$(dirname "$0")/elastic_kills.py" "$@"

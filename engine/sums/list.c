@@ -2,7 +2,7 @@
  *
  * Sums of sparse gradients of one rank. Two lists with ascending keys are merged in one pass.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <string.h>
 

@@ -4,10 +4,10 @@
 # Tests ranks that join a synchronous job: train_join_sync.sh VERBENA. The job must go on with them, train on each
 # sample of each epoch once, and end with equal parameters. Who may not join must be told why, and changes nothing.
 #
-# Covers: cli/train/cmd_train.c engine/run/run_job.c engine/train/train_same.c engine/train/train_send.c net/control/call.c
+# Covers: cli/train/cmd_train.c engine/run/run_job.c engine/elastic/same.c engine/elastic/send.c net/control/call.c
 # shellcheck disable=SC2317
 # shellcheck source=tests/support/command_test.sh
-. "$(dirname "$0")/../support/command_test.sh"
+. "$(dirname "$0")/../../support/command_test.sh"
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 (umask 077 && head -c 32 /dev/urandom >"$dir/key" && head -c 32 /dev/urandom >"$dir/other")
@@ -47,7 +47,7 @@ finish() {
     code=$?
     [ "$code" = 0 ] || fail "$3: the job: exit $code: $(cat "$dir/err")"
     final ".steps == $1 and (.per_rank | length) == $2" "$3"
-    python3 "$(dirname "$0")/check_ledger.py" "$dir/ledger" "$1" || fail "$3: the ledger is wrong"
+    python3 "$(dirname "$0")/../check_ledger.py" "$dir/ledger" "$1" || fail "$3: the ledger is wrong"
     [ "$(grep -c "^{\"step\":$1," "$dir/ledger")" = "$2" ] || fail "$3: step $1 has not $2 ranks"
 }
 
@@ -77,7 +77,7 @@ begin 15000 --transport tcp --inject kill:0@11000
 join 0 '' "$doors" --secret-file "$dir/key"
 wait "$job"
 [ "$(grep -c '^{"step":15000,' "$dir/ledger")" = 2 ] || fail "the lead died: $(tail -n 3 "$dir/ledger") $(cat "$dir/err" "$dir/join.err")"
-python3 "$(dirname "$0")/check_ledger.py" "$dir/ledger" 15000 || fail 'the lead died: the ledger is wrong'
+python3 "$(dirname "$0")/../check_ledger.py" "$dir/ledger" 15000 || fail 'the lead died: the ledger is wrong'
 
 # ---- who may not join -------------------------------------------------------------------------------
 begin 15000 --transport tcp

@@ -6,9 +6,9 @@
  * parameters are those of a job in which the same ranks died before the next step, recovering
  * allocates nothing, and opens no file.
  *
- * Covers: engine/train/train_recover.c engine/run/run.c engine/train/train_dense.c
- * Covers: engine/train/train_sparse.c engine/train/train_buckets.c
- * Covers: engine/train/train_shared_update.c engine/record/train_recovery.c
+ * Covers: engine/elastic/recover.c engine/run/run.c engine/train/train_dense.c
+ * Covers: engine/train/train_sparse.c engine/sums/buckets.c
+ * Covers: engine/sums/shared_update.c engine/record/train_recovery.c
  */
 #include "engine/train/train_room_priv.h"
 #include "tests/support/alloc.h"

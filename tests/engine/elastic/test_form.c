@@ -3,7 +3,7 @@
  * Tests that the members of a job form a new group between two steps: the bits are those of a job
  * that did not, also if ranks die at any moment meanwhile.
  *
- * Covers: engine/train/train_form.c engine/run/run_form.c engine/run/run_stop.c net/group/form.c
+ * Covers: engine/elastic/form.c engine/run/run_form.c engine/run/run_stop.c net/group/form.c
  */
 #include "engine/train/train_room_priv.h"
 #include "tests/support/files.h"

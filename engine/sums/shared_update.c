@@ -12,7 +12,7 @@
  * parts. A part belongs to the bucket in which it begins. If the part ends in the next higher
  * bucket, that bucket was filled before.
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/trainer.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
