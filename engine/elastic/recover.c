@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAVE_UP "the peer gave up: "
-
 vb_status vb_train_recoveries_open(struct vb_trainer *t)
 {
     if (t->place.group == NULL || !vb_train_is_elastic(t->o))
@@ -170,8 +168,7 @@ static int who_gave_up(struct vb_trainer *t)
 
     for (i = 0; i < vb_group_view_world(group); i++) {
         rank = vb_group_view_member(group, i);
-        if (rank != t->number && vb_group_gone(group, rank) &&
-            strncmp(vb_group_gone_why(group, rank), GAVE_UP, strlen(GAVE_UP)) == 0)
+        if (rank != t->number && vb_group_gave_up(group, rank) != NULL)
             return rank;
     }
     return -1;
@@ -181,7 +178,7 @@ static int who_gave_up(struct vb_trainer *t)
 static void give_up_too(struct vb_trainer *t, int rank)
 {
     struct vb_group *group = t->place.group;
-    const char *why = vb_group_gone_why(group, rank) + strlen(GAVE_UP);
+    const char *why = vb_group_gave_up(group, rank);
 
     (void)vb_err(VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, vb_group_host(group, rank), why);
     vb_group_abort(group, why);

@@ -338,7 +338,7 @@ bool vb_job_is_stopped(const struct job *job, int rank); /* by SIGSTOP; on this 
 
 /* ---- elastic jobs (supervise_elastic.c) ------------------------------------------------------ */
 
-/* A rank of an elastic job has ended, not with exit 0, and the job goes on for now. */
+/* A rank of an elastic job has ended, not with exit 0, and others are left that may go on. */
 void vb_job_lose(struct job *job, int rank);
 
 /* Tells ranks which others have ended, names those that were lost, kills a rank that is stopped and

@@ -211,8 +211,8 @@ static void take_abort(struct control *c, int rank)
 
     vb_conn_text(conn, why, sizeof(why));
     if (c->opts.elastic) {
-        snprintf(gone, sizeof(gone), "the peer gave up: %.180s", why);
-        conn->end.inactive = true;
+        snprintf(gone, sizeof(gone), CONTROL_GAVE_UP "%.180s", why);
+        conn->end.inactive = conn->end.gave_up = true;
         vb_agree_gone(c, rank, VIEW_LEFT);
         vb_conn_lose(c, rank, gone);
         return;

@@ -176,6 +176,9 @@ uint32_t vb_control_epoch(struct control *control); /* the newest epoch that thi
 
 #define CONTROL_WHY 200
 
+/* The text why a rank is gone that has failed begins with this; its own words follow. */
+#define CONTROL_GAVE_UP "the peer gave up: "
+
 /* A peer that is lost or has left. vb_control_take_ended() returns each such peer once. The group
  * fences it and then frees its slot with vb_control_slot_clean(). */
 struct control_end {

@@ -104,6 +104,7 @@ struct conn_end {
     uint64_t sign_ns;      /* when the peer was last known to live; 0: it is not lost */
     bool inactive;         /* the peer closed, aborted or had not joined, so it no longer writes */
     bool dropped_us;       /* the peer has dropped this rank */
+    bool gave_up;          /* the peer has failed, and said why */
     bool reported;         /* vb_control_take_ended() has returned this peer */
     char why[CONTROL_WHY]; /* a sentence that says why the peer is gone */
 };

@@ -197,6 +197,8 @@ static enum vb_end how_it_ended(const struct conn *conn)
         return VB_END_LEFT;
     if (conn->end.dropped_us)
         return VB_END_DROPPED_US;
+    if (conn->end.gave_up)
+        return VB_END_GAVE_UP;
     return conn->end.silent ? VB_END_SILENT : VB_END_DIED;
 }
 

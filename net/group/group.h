@@ -204,6 +204,9 @@ bool vb_group_gone(struct vb_group *group, int rank);
 /* Says why a rank is gone. The text is valid until another rank takes the slot. */
 const char *vb_group_gone_why(struct vb_group *group, int rank);
 
+/* Returns why a rank has given up, in its own words; NULL: it has not. */
+const char *vb_group_gave_up(struct vb_group *group, int rank);
+
 /* Returns when a rank that is gone was last alive, as far as this rank knows (vb_clock_ns()): when
  * its connection ended or, if it did not answer, when it was heard last. 0: it is not gone. */
 uint64_t vb_group_last_sign(struct vb_group *group, int rank);
@@ -212,7 +215,8 @@ uint64_t vb_group_last_sign(struct vb_group *group, int rank);
 enum vb_end {
     VB_END_NONE,       /* the rank is not gone */
     VB_END_LEFT,       /* the rank said goodbye */
-    VB_END_DIED,       /* no goodbye: it closed, aborted or violated the protocol */
+    VB_END_DIED,       /* no goodbye: it closed or violated the protocol */
+    VB_END_GAVE_UP,    /* the rank has failed, and has told why (vb_group_abort()) */
     VB_END_SILENT,     /* it does not answer, or its data connection failed, but it may be alive */
     VB_END_DROPPED_US, /* the rank has dropped this rank */
 };

@@ -209,6 +209,12 @@ const char *vb_group_gone_why(struct vb_group *g, int rank)
     return g->peers[rank].why;
 }
 
+const char *vb_group_gave_up(struct vb_group *g, int rank)
+{
+    return vb_group_end(g, rank) == VB_END_GAVE_UP ? g->peers[rank].why + strlen(CONTROL_GAVE_UP)
+                                                   : NULL;
+}
+
 bool vb_group_member(struct vb_group *g, int rank)
 {
     bool member;

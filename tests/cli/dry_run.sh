@@ -7,23 +7,9 @@
 # Covers: cli/train/train_fits.c engine/train/train_need.c net/coll/coll_open.c
 # Covers: net/group/group_need.c
 set -uo pipefail
-verbena=$(realpath "$1")
-if ! command -v jq >/dev/null; then
-    echo "skipped: needs jq"
-    exit 77
-fi
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-bad=0
-unset "${!VB_@}"
-export TMPDIR=$dir
-
 # shellcheck source=tests/support/launch_test.sh
 . "$(dirname "$0")/../support/launch_test.sh"
-
-ours() {
-    with_folder
-}
+ranks_here "$1"
 
 # holds: prints the numbers of descriptors and threads of the rank that has most
 holds() {

@@ -4,26 +4,10 @@
 # Tests synchronous jobs on this host that go on when ranks die: elastic.sh VERBENA
 #
 # Covers: launch/launch_reaped.c launch/supervise/supervise_elastic.c
-# shellcheck disable=SC2317
 set -uo pipefail
-verbena=$(realpath "$1")
-
-if ! command -v jq >/dev/null; then
-    echo "skipped: needs jq"
-    exit 77
-fi
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-bad=0
-unset "${!VB_@}"
-export TMPDIR=$dir # identifies our ranks
-
 # shellcheck source=tests/support/launch_test.sh
 . "$(dirname "$0")/../support/launch_test.sh"
-
-ours() {
-    with_folder
-}
+ranks_here "$1"
 
 job=(train softmax --data synth:1000 --global-batch 60 --json)
 
@@ -108,16 +92,6 @@ start() {
 
 rank_pid() {
     ours | sort -n | grep -vx "$pid" | sed -n "$(($1 + 1))p"
-}
-
-# said TEXT: waits for a line on standard error
-said() {
-    local i
-    for ((i = 0; i < 1500; i++)); do
-        ! grep -q "$1" "$dir/err" || return
-        sleep 0.02
-    done
-    fail "nobody says '$1': $(cat "$dir/err")"
 }
 
 # Ctrl-C after a death: those that are left finish their step and report.

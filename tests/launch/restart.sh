@@ -4,38 +4,12 @@
 # Tests jobs that lose more ranks than --min-ranks allows, and ranks that are started again: restart.sh VERBENA
 #
 # Covers: engine/run/run_wait.c launch/supervise/supervise_restart.c
-# shellcheck disable=SC2317
 set -uo pipefail
-verbena=$(realpath "$1")
-
-if ! command -v jq >/dev/null; then
-    echo "skipped: needs jq"
-    exit 77
-fi
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-bad=0
-unset "${!VB_@}"
-export TMPDIR=$dir # identifies our ranks
-
 # shellcheck source=tests/support/launch_test.sh
 . "$(dirname "$0")/../support/launch_test.sh"
-
-ours() {
-    with_folder
-}
+ranks_here "$1"
 
 job=(train softmax --data synth:1000 --global-batch 60 --json)
-
-# said TEXT: waits for a line on standard error
-said() {
-    local i
-    for ((i = 0; i < 1500; i++)); do
-        ! grep -qE "$1" "$dir/err" || return
-        sleep 0.02
-    done
-    fail "nobody says '$1': $(cat "$dir/err")"
-}
 
 # ---- --min-ranks ----------------------------------------------------------------------------------
 

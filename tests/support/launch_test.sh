@@ -1,9 +1,26 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034,SC2154 # the sourcing script uses bad, code and err, and sets dir and pid
+# shellcheck disable=SC2034,SC2154,SC2317 # the sourcing script uses bad, code and err, and sets dir and pid
 # SPDX-License-Identifier: MIT
 #
 # Functions for the tests of launchers. A test sources this file and defines ours(), which prints one line for each
-# process that the test has started.
+# process that the test has started; or it calls ranks_here VERBENA, for jobs whose ranks run on this host.
+
+# ranks_here VERBENA: sets verbena, a new folder dir, and ours(). The folder goes when the test ends.
+ranks_here() {
+    verbena=$(realpath "$1")
+    if ! command -v jq >/dev/null; then
+        echo "skipped: needs jq"
+        exit 77
+    fi
+    dir=$(mktemp -d)
+    trap 'rm -rf "$dir"' EXIT
+    bad=0
+    unset "${!VB_@}"
+    export TMPDIR=$dir # identifies our ranks
+    ours() {
+        with_folder
+    }
+}
 
 fail() {
     echo "FAIL: $*"
@@ -56,4 +73,14 @@ with_folder() {
     grep -lsz "^TMPDIR=$dir" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do
         [ "$(readlink "/proc/$pid/exe")" != "$verbena" ] || echo "$pid"
     done
+}
+
+# said PATTERN: waits for a line on standard error
+said() {
+    local i
+    for ((i = 0; i < 1500; i++)); do
+        ! grep -qE "$1" "$dir/err" || return
+        sleep 0.02
+    done
+    fail "nobody says '$1': $(cat "$dir/err")"
 }
