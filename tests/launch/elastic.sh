@@ -91,7 +91,7 @@ start() {
 }
 
 rank_pid() {
-    ours | sort -n | grep -vx "$pid" | sed -n "$(($1 + 1))p"
+    by_age | grep -vx "$pid" | sed -n "$(($1 + 1))p"
 }
 
 # Ctrl-C after a death: those that are left finish their step and report.

@@ -43,7 +43,7 @@ start() {
 
 # rank_pid RANK: prints the process id of a rank; ranks are started in order
 rank_pid() {
-    ours | sort -n | grep -vx "$pid" | sed -n "$(($1 + 1))p"
+    by_age | grep -vx "$pid" | sed -n "$(($1 + 1))p"
 }
 
 # A rank that is stopped is silent, so all others end before it. The last line names it, and no other rank.

@@ -40,7 +40,7 @@ jq -e '.steps == 1500' "$dir/out" >/dev/null || fail "enough: $(cat "$dir/out")"
     2>"$dir/err" </dev/null &
 pid=$!
 said 'training waits for others to join'
-kill -KILL "$(ours | sort -n | grep -vx $pid | head -n 1)"
+kill -KILL "$(by_age | grep -vx $pid | head -n 1)"
 said 'rank 1 .*training goes on without it'
 sleep 1
 kill -TERM $pid
@@ -70,12 +70,12 @@ for transport in shm tcp; do
     done
     sleep 1
     for n in 1 2; do
-        kill -KILL "$(ours | sort -n | tail -n 1)" # the youngest one
+        kill -KILL "$(by_age | tail -n 1)" # the youngest one
         said "rank 2 is started again \($n of 2, --restart\)"
         running 4
         sleep 3
     done
-    kill -KILL "$(ours | sort -n | tail -n 1)"
+    kill -KILL "$(by_age | tail -n 1)"
     sleep 5
     [ "$(ours | wc -l)" = 3 ] || fail "$what: $(ours | wc -l) processes are there, expected 3: $(cat "$dir/err")"
     kill -TERM $pid

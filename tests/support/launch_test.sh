@@ -70,9 +70,20 @@ ends() {
 
 # with_folder: prints the process ids of this test's ranks. A rank has the test's folder in its environment (TMPDIR).
 with_folder() {
-    grep -lsz "^TMPDIR=$dir" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do
-        [ "$(readlink "/proc/$pid/exe")" != "$verbena" ] || echo "$pid"
+    grep -lsz "^TMPDIR=$dir" /proc/[0-9]*/environ | while IFS=/ read -r _ _ one _; do
+        [ "$(readlink "/proc/$one/exe")" != "$verbena" ] || echo "$one"
     done
+}
+
+# by_age: prints the process ids of this test's processes, the oldest first. Process ids may have begun anew at 1.
+by_age() {
+    local one rest
+    for one in $(ours); do
+        rest=$(cat "/proc/$one/stat" 2>/dev/null) || continue
+        # shellcheck disable=SC2086 # must be split: the start time is word 20 after the name
+        set -- ${rest##*) }
+        echo "${20} $one"
+    done | sort -k1,1n -k2,2n | cut -d ' ' -f 2
 }
 
 # said PATTERN: waits for a line on standard error
