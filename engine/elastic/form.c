@@ -220,6 +220,7 @@ static vb_status go_over(struct vb_trainer *t)
     if (f->ended != NULL)
         f->ended(f->ended_arg, true);
     (void)vb_group_inherit_door(t->place.group, f->other.group); /* or others may call in vain */
+    vb_group_is_before(t->place.group, f->other.group);
     vb_group_trace(t->place.group, t->trace.trace);
     vb_group_wait_stats_reset(t->place.group);
     vb_train_record_group(t, t->place.group);
@@ -261,8 +262,10 @@ void vb_train_form_done(struct vb_trainer *t)
     if (t->form.old_world == 0)
         return;
     t->form.old_world = 0; /* also on a joiner */
-    if (t->form.switched)
+    if (t->form.switched) {
+        vb_group_is_before(t->place.group, NULL);
         close_seat(&t->form.other);
+    }
     t->form.switched = false;
 }
 

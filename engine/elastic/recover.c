@@ -47,13 +47,13 @@ vb_status vb_train_commit(struct vb_trainer *t, int64_t step)
 void vb_train_recover_begin(struct vb_trainer *t)
 {
     if (t->recoveries.list != NULL)
-        vb_log_catch_status(VB_ERR_PEER, t->recoveries.why, sizeof(t->recoveries.why));
+        (void)vb_log_catch_status(VB_ERR_PEER, t->recoveries.why, sizeof(t->recoveries.why));
 }
 
 void vb_train_recover_end(struct vb_trainer *t)
 {
     if (t->recoveries.list != NULL)
-        vb_log_catch_status(VB_OK, NULL, 0);
+        (void)vb_log_catch(NULL, 0);
 }
 
 /* ---- what is told ---------------------------------------------------------------------------- */

@@ -186,7 +186,7 @@ static uint64_t work_due(struct control *c, uint64_t now)
     int i;
 
     if (c->opts.hopeless != NULL && !c->complete && atomic_load(c->opts.hopeless))
-        vb_control_fail(c, VB_ERR_PEER, "a rank of this process could not start");
+        vb_control_fail(c, VB_ERR_PEER, "a rank that this group waits for does not come");
     vb_watch(c, now);
     vb_pending_expire(c, now);
     wake = c->beat_ns;
@@ -487,10 +487,12 @@ bool vb_control_has_left(struct control *c, int rank)
 
 bool vb_control_is_gone(struct control *c, int rank)
 {
-    bool gone;
+    const struct conn *conn = &c->conns[rank];
+    bool was_fenced, gone;
 
     pthread_mutex_lock(&c->lock);
-    gone = c->conns[rank].end.left || c->conns[rank].end.lost ||
+    was_fenced = conn->slot == SLOT_EMPTY && conn->past.freed > 0;
+    gone = conn->end.left || conn->end.lost || was_fenced ||
            atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK;
     pthread_mutex_unlock(&c->lock);
     return gone;

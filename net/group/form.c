@@ -110,6 +110,13 @@ bool vb_group_take_agreed(struct vb_group *g, const struct vb_agreed *agreed)
            vb_control_commit(g->control, (uint64_t)agreed->step, agreed->number);
 }
 
+void vb_group_is_before(struct vb_group *g, struct vb_group *before)
+{
+    group_lock(g);
+    g->before = before;
+    group_unlock(g);
+}
+
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 vb_status vb_group_set_ids(struct vb_group *g, const int *ids)
