@@ -64,7 +64,7 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
                           "goes on with fewer ranks");
     if (a->restarts > 0 && a->mode != VB_MODE_ASYNC)
         return cli_refuse(&cli_train, "--restart needs --mode async");
-    if (a->min_ranks > o->group.world)
+    if (a->join == NULL && a->min_ranks > o->group.world) /* a joiner has the words of the job */
         return cli_refuse(&cli_train, "--min-ranks %lld: the job begins with %d ranks",
                           (long long)a->min_ranks, o->group.world);
     return -1;
@@ -733,6 +733,7 @@ static int join(const struct cli_command *command, struct train_asked *a)
         o.plan = NULL; /* the job sends its plan to the joiner */
         o.join.joined = j.joined;
         o.join.caller = j.caller;
+        o.join.own = launch.joins;
         o.join.words = j.words; /* it may lead one day */
         o.join.words_len = j.words_len;
         rc = train(a, &launch, &o);

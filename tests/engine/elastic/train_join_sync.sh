@@ -79,6 +79,11 @@ wait "$job"
 [ "$(grep -c '^{"step":15000,' "$dir/ledger")" = 2 ] || fail "the lead died: $(tail -n 3 "$dir/ledger") $(cat "$dir/err" "$dir/join.err")"
 python3 "$(dirname "$0")/../check_ledger.py" "$dir/ledger" 15000 || fail 'the lead died: the ledger is wrong'
 
+# ---- a job that has lost too many ranks, and waits (--min-ranks) --------------------------------------
+begin 3000 --ranks 3 --min-ranks 3 --wait-ranks 60 --inject kill:1@500
+join 0 '"joined":' "$doors" --secret-file "$dir/key"
+finish 3000 3 '--min-ranks'
+
 # ---- who may not join -------------------------------------------------------------------------------
 begin 15000 --transport tcp
 join 1 'the secrets differ' "$doors" --secret-file "$dir/other"
