@@ -87,5 +87,19 @@ for transport in shm tcp; do
     nothing_left "$what"
 done
 
+# The user of the job stops it: a worker that was started again ends with the others, and does not leave before them.
+"$verbena" "${job[@]}" --mode async --ranks 3 --steps 100000000 --restart 1 --inject kill:2@200 \
+    >"$dir/out" 2>"$dir/err" </dev/null &
+pid=$!
+said 'rank [0-9]+ joined: from'
+sleep 0.5
+kill -TERM $pid
+wait $pid
+code=$?
+[ $code = 143 ] || fail "stopped after a restart: exit $code: $(cat "$dir/err")"
+jq -e '.stopped == "SIGTERM" and [.per_rank[] | select(.role == "worker") | .rank] == [0, 1, 4]' "$dir/out" >/dev/null ||
+    fail "stopped after a restart: $(jq -c '[.per_rank[].rank]' "$dir/out") $(cat "$dir/err")"
+nothing_left "stopped after a restart"
+
 [ $bad = 0 ] && echo "all tests passed: --min-ranks and --restart"
 exit $bad
