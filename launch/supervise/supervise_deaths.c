@@ -96,14 +96,8 @@ static int stopped_by(const siginfo_t *info)
 
 static void note_failure(struct job *job, int rank, const siginfo_t *info)
 {
-    int number = stopped_by(info);
-
-    job->exit_code = number != 0 ? 128 + number : 1;
-    if (number != 0)
-        vb_relay_say(job->relay,
-                     "the job has stopped early, because a rank received signal %d (%s)", number,
-                     strsignal(number));
-    else if (job->suspect < 0)
+    job->exit_code = 1;
+    if (job->suspect < 0)
         say_failure(job, rank, info);
     vb_job_enter(job, GRACE);
 }
@@ -150,6 +144,22 @@ static void note_end(struct job *job, int rank)
     job->ended_well = true;
     if (job->alive > 0)
         vb_job_enter(job, GRACE);
+}
+
+/* A rank has stopped early, and this process did not ask it to: the user has sent a signal to a
+ * rank, or a command to the one that reports. All stop then. They have the time that they have
+ * after a Ctrl-C, because one of them may still evaluate, save and report. */
+static void note_early(struct job *job, int rank, const siginfo_t *info)
+{
+    int number = stopped_by(info);
+
+    if (job->stage == RUNNING) {
+        job->exit_code = 128 + number;
+        vb_relay_warn(job->relay, "the job stops early: a rank was asked to, by signal %d (%s)%s",
+                      number, strsignal(number), number == SIGINT ? " or by verbena ctl" : "");
+        vb_job_enter(job, STOPPING);
+    }
+    note_end(job, rank);
 }
 
 /* Each host that cannot be used is reported, because none of them fails because of another. */
@@ -252,8 +262,8 @@ void vb_job_reap(struct job *job)
             note_end(job, i);
             continue;
         }
-        if (job->stage == STOPPING && stopped_by(&info) != 0) {
-            note_end(job, i);
+        if (job->stage <= STOPPING && stopped_by(&info) != 0) {
+            note_early(job, i, &info);
             continue;
         }
         if (may_lose(job, i, &info)) {

@@ -94,7 +94,7 @@ for how in '--transport shm' '--transport tcp'; do
     said '^stop: ' stop
     ended 130 '[.faults[] | [.what, .rank]] == [["removed", 2], ["removed", 0], ["removed", 3]] and
         [.per_rank[].rank] == [1] and .stopped == "SIGINT"'
-    ! grep -q 'died\|lost' "$dir/job.err" || fail "$how: $(cat "$dir/job.err")"
+    ! grep -q 'died\|lost\|^error' "$dir/job.err" || fail "$how: $(cat "$dir/job.err")"
 done
 
 # ---- asynchronous jobs
