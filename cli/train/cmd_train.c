@@ -348,8 +348,12 @@ static void tell_numbered(void *arg, int number)
 
     r->number = number;
     vb_log_set_rank(number);
-    if (r->run != NULL)
-        cli_train_run_log(r->run->dir, number, true);
+    if (r->run == NULL)
+        return;
+    pthread_mutex_lock(&r->run->lock);
+    r->run->number = number;
+    pthread_mutex_unlock(&r->run->lock);
+    cli_train_run_log(r->run->dir, number, true);
 }
 
 /* A synchronous job can be joined from now on. */
@@ -382,13 +386,16 @@ static void tell_grouped(void *arg, struct vb_group *group)
 static vb_status prepare_run(const struct train_asked *asked, struct vb_train_opts *o,
                              struct train_run *run)
 {
-    int rank = o->join.joined != NULL ? vb_joined_rank(o->join.joined) : o->group.rank;
     vb_status st = VB_OK;
 
+    if (o->join.caller != NULL)
+        run->number = -1;
+    else
+        run->number = o->join.joined != NULL ? vb_joined_rank(o->join.joined) : o->group.rank;
     if (leads(o))
         st = cli_train_run_prepare(run->dir, o->run.append, o->group.world);
-    if (st == VB_OK && !asked->job.ours && o->join.caller == NULL) /* its number is not known */
-        cli_train_run_log(run->dir, rank, o->run.append);
+    if (st == VB_OK && !asked->job.ours && run->number >= 0)
+        cli_train_run_log(run->dir, run->number, o->run.append);
     o->run.append = o->run.append || joins(o); /* its slot may have been used */
     o->run.facts = &run->facts;
     run->leads = leads(o);
@@ -591,7 +598,9 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
     if (job->secret_file == NULL && ((launch.supervised && !launch.joins) || !launch.has_secret))
         return cli_refuse(
             command, "--join needs the job's secret: give --secret-file FILE or set VB_SECRET");
-    launch.supervised = false; /* the secret of the job to join, not that of a launcher */
+    /* The secret of the job to join, not that of a launcher; but our supervisor has told the one
+     * that the job has made of file and run id. */
+    launch.supervised = launch.joins;
     return cli_job_secret(job, &launch, group);
 }
 

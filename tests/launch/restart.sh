@@ -88,7 +88,8 @@ for transport in shm tcp; do
 done
 
 # The user of the job stops it: a worker that was started again ends with the others, and does not leave before them.
-"$verbena" "${job[@]}" --mode async --ranks 3 --steps 100000000 --restart 1 --inject kill:2@200 \
+# The run id in the environment, of which the secret is made, is that of all of them.
+VB_RUN_ID=some-run "$verbena" "${job[@]}" --mode async --ranks 3 --steps 100000000 --restart 1 --inject kill:2@200 \
     >"$dir/out" 2>"$dir/err" </dev/null &
 pid=$!
 said 'rank [0-9]+ joined: from'
