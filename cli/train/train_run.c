@@ -214,7 +214,7 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     json_hosts(json, f, result);
     json_ranks(json, run, result);
     json_times(json, &run->o->group);
-    vb_json_text(json, "join", f->doors[0] != '\0' ? f->doors : NULL); /* for --join */
+    vb_json_text(json, "join", run->doors[0] != '\0' ? run->doors : NULL); /* for --join */
     vb_json_text(json, "transport_why", f->transport_why[0] != '\0' ? f->transport_why : NULL);
     json_plan(json, f->plan);
     json_versions(json);
