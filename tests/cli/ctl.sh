@@ -104,6 +104,18 @@ for how in '--transport shm' '--transport tcp'; do
     ! grep -q 'died\|lost\|^error' "$dir/job.err" || fail "$how: $(cat "$dir/job.err")"
 done
 
+# ---- a job that waits because too few ranks are left
+begin --ranks 2 --min-ranks 2 --wait-ranks 600 --checkpoint "$dir/c" --inject kill:1@300
+for _ in $(seq 600); do
+    ! grep -q 'training waits for others to join' "$dir/job.err" || break
+    sleep 0.1
+done
+said '^checkpoint: .*/checkpoint-[0-9]*\.vbc$' checkpoint
+run "$run" remove 0
+[[ $code = 2 && $err == *'the job waits for others'* ]] || fail "waits: exit $code: $err"
+said '^stop: ' stop
+ended 130 '.stopped == "SIGINT" and .steps > 0'
+
 # ---- asynchronous jobs
 begin --mode async --ranks 2
 run "$run" checkpoint
