@@ -57,11 +57,18 @@ int vb_log_rank(void);          /* returns the rank of the calling thread */
 const char *vb_log_first_error(void);
 
 /* From now on the first error of this thread is stored in text, cut if it does not fit, and its
- * errors are not logged: for a failure that the caller only warns of. NULL: ends that. */
-void vb_log_catch(char *text, size_t size);
+ * errors are not logged: for a failure that the caller only warns of. NULL: they are logged.
+ * Returns what was done with errors before; vb_log_catch_again() goes back to that. */
+struct vb_log_caught {
+    char *text; /* NULL: to the log */
+    size_t size;
+    vb_status status; /* the only one that is stored; VB_OK: any */
+};
+struct vb_log_caught vb_log_catch(char *text, size_t size);
+void vb_log_catch_again(const struct vb_log_caught *before);
 
 /* The same for errors with this status alone: the caller knows what to do about them. */
-void vb_log_catch_status(vb_status st, char *text, size_t size);
+struct vb_log_caught vb_log_catch_status(vb_status st, char *text, size_t size);
 
 /* From now on each line is also written to fd, as long as that succeeds; -1: no more. */
 void vb_log_copy_to(int fd);

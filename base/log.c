@@ -17,10 +17,8 @@
 /* Relaxed is enough: a thread that sees a new level late logs a few lines too many or too few. */
 static _Atomic int log_level = VB_LEVEL_WARN;
 static _Thread_local int log_rank = -1;
-static _Thread_local bool was_written; /* the last message of this thread was */
-static _Thread_local char *caught;     /* errors of this thread go here; NULL: to the log */
-static _Thread_local size_t caught_size;
-static _Thread_local vb_status caught_status; /* the only one that is caught; VB_OK: any */
+static _Thread_local bool was_written;            /* the last message of this thread was */
+static _Thread_local struct vb_log_caught caught; /* where errors of this thread go */
 
 /* The first error of this process, cut, for those who must say later why it failed. */
 static char first_error[VB_FIRST_ERROR];
@@ -46,18 +44,24 @@ int vb_log_rank(void)
     return log_rank;
 }
 
-void vb_log_catch(char *text, size_t size)
+struct vb_log_caught vb_log_catch(char *text, size_t size)
 {
-    vb_log_catch_status(VB_OK, text, size);
+    return vb_log_catch_status(VB_OK, text, size);
 }
 
-void vb_log_catch_status(vb_status st, char *text, size_t size)
+struct vb_log_caught vb_log_catch_status(vb_status st, char *text, size_t size)
 {
-    caught = text;
-    caught_size = size;
-    caught_status = st;
+    struct vb_log_caught before = caught;
+
+    caught = (struct vb_log_caught){.text = text, .size = size, .status = st};
     if (text != NULL)
         text[0] = '\0';
+    return before;
+}
+
+void vb_log_catch_again(const struct vb_log_caught *before)
+{
+    caught = *before;
 }
 
 /* Appends text to a line of LINE_MAX_BYTES, cut if it does not fit. Returns the new length. */
@@ -115,18 +119,18 @@ static void VB_PRINTF(1, 0) catch_error(const char *fmt, va_list args, const cha
 {
     size_t len;
 
-    if (caught[0] != '\0')
+    if (caught.text[0] != '\0')
         return;
-    vsnprintf(caught, caught_size, fmt, args);
-    len = strlen(caught);
+    vsnprintf(caught.text, caught.size, fmt, args);
+    len = strlen(caught.text);
     if (reason != NULL)
-        snprintf(caught + len, caught_size - len, ": %s", reason);
+        snprintf(caught.text + len, caught.size - len, ": %s", reason);
 }
 
 static bool is_caught(enum vb_level level, vb_status st)
 {
-    return level == VB_LEVEL_ERROR && caught != NULL &&
-           (caught_status == VB_OK || caught_status == st);
+    return level == VB_LEVEL_ERROR && caught.text != NULL &&
+           (caught.status == VB_OK || caught.status == st);
 }
 
 /* st: VB_OK if it is not known. Prints a prefix, such as "error net/tcp/tcp rank 2: " for

@@ -61,7 +61,8 @@ static vb_status let_in(struct vb_trainer *t)
     len = sizeof(head) + head.words + head.settings + head.plan;
     if (len > VB_JOB_BYTES_MAX) {
         VB_LOG_WARN("nobody can join this job: its command line and its plan are too long");
-        return VB_OK;
+        t->form.let_in = t->place.group;
+        return vb_group_let_in(t->place.group, NULL, 0, 0);
     }
     text = at = malloc(len);
     if (text == NULL)

@@ -227,15 +227,16 @@ static void try_lock(struct vb_trainer *t)
 static vb_status open_folder(struct vb_trainer *t, int64_t step)
 {
     struct vb_checkpoint_done done = {.step = step};
+    struct vb_log_caught before;
 
     try_lock(t);
     if (t->saved.locked && t->saved.writer != NULL)
         return VB_OK;
-    vb_log_catch(done.why, sizeof(done.why));
+    before = vb_log_catch(done.why, sizeof(done.why));
     done.status = take_folder(t);
     if (done.status == VB_OK)
         done.status = open_writer(t);
-    vb_log_catch(NULL, 0);
+    vb_log_catch_again(&before);
     if (done.status == VB_OK)
         return VB_OK;
     return not_written(t, &done) == VB_OK ? VB_AGAIN : done.status;
@@ -313,16 +314,17 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
 void vb_train_saves_lead(struct vb_trainer *t)
 {
     struct vb_trainer_saved *s = &t->saved;
+    struct vb_log_caught before;
     char why[160];
 
     s->step = -1;
     if (t->o->save.dir == NULL || t->o->dry_run)
         return;
-    vb_log_catch(why, sizeof(why));
+    before = vb_log_catch(why, sizeof(why));
     (void)take_folder(t);
     s->lock_tries = LOCK_TRIES;
     s->step = vb_checkpoint_newest(t->o->save.dir, t->step, s->path, sizeof(s->path));
-    vb_log_catch(NULL, 0);
+    vb_log_catch_again(&before);
     if (s->step <= t->resumed) /* written by the run before */
         s->path[0] = '\0';
     VB_LOG_INFO("this rank writes checkpoints from now on; the last one is %s",

@@ -91,6 +91,10 @@ bool vb_door_open(struct door *door, int listen_fd, int ranks)
     door->places = calloc((size_t)door->n, sizeof(*door->places));
     for (i = 0; door->places != NULL && i < door->n; i++)
         door->places[i] = (struct pending){.fd = -1, .door = door};
+    if (door->places == NULL) {
+        vb_fd_close(&door->listen_fd);
+        door->n = 0;
+    }
     return door->places != NULL;
 }
 

@@ -180,6 +180,10 @@ static void end(struct control *c)
     const struct view *view = vb_view_now(&a->machine);
 
     name_both(a, left, gone);
+    if (vb_view_why(&a->machine) == VIEW_END_OUT && a->in.view.epoch > view->epoch) {
+        view = &a->in.view; /* the sender's, which this rank is not in */
+        name_ranks(&view->members, left);
+    }
     if (vb_view_why(&a->machine) == VIEW_END_OUT)
         vb_control_fail(c, VB_ERR_PEER,
                         "this rank cannot go on: the others go on without it, in view %u of ranks "

@@ -17,9 +17,8 @@
 
 #define SAY_NS 1000000000u                      /* between two words to a caller that is ready */
 #define PREPARE_NS (600 * UINT64_C(1000000000)) /* how long a caller may prepare itself */
-#define UNREAD_MAX                                                                                 \
-    (2 * WIRE_JOB_BYTES_MAX) /* a caller that leaves so many bytes unread is stuck                 \
-                              */
+/* A caller that leaves so many bytes unread is stuck. */
+#define UNREAD_MAX (2 * WIRE_JOB_BYTES_MAX)
 #define READY_BYTES (WIRE_FRAME_HEAD + WIRE_TAG)
 
 struct caller {
@@ -83,7 +82,7 @@ static void write_doors(const struct control *c, const char *root, char out[VB_D
     for (i = lead < 0 ? 0 : lead; i < c->opts.world; i++) {
         const struct wire_info *info = &c->conns[i].info;
 
-        if (!vb_agree_is_member(c, i))
+        if (!vb_agree_is_member(c, i) || info->addr[0] == '\0') /* it is gone */
             continue;
         snprintf(door, sizeof(door), strchr(info->addr, ':') != NULL ? "[%s]:%u" : "%s:%u",
                  info->addr, info->port);

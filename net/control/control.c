@@ -186,7 +186,7 @@ static uint64_t work_due(struct control *c, uint64_t now)
     int i;
 
     if (c->opts.hopeless != NULL && !c->complete && atomic_load(c->opts.hopeless))
-        vb_control_fail(c, VB_ERR_PEER, "a rank of this process could not start");
+        vb_control_fail(c, VB_ERR_PEER, "a rank that this group waits for does not come");
     vb_watch(c, now);
     vb_pending_expire(c, now);
     wake = c->beat_ns;
@@ -332,8 +332,8 @@ void vb_control_close(struct control *c)
     if (c == NULL)
         return;
     pthread_mutex_lock(&c->lock);
-    /* A goodbye would tell those that must end, too, that the job is done. */
-    for (i = 0; i < c->opts.slots && vb_agree_has_ended(c); i++)
+    /* A goodbye would tell others that the job is done. */
+    for (i = 0; i < c->opts.slots && (c->forsaken || vb_agree_has_ended(c)); i++)
         vb_fd_close(&c->conns[i].fd);
     vb_agree_leave(c);
     for (i = 0; i < c->opts.slots; i++)
@@ -430,6 +430,13 @@ void vb_control_abort(struct control *c, const char *why)
     vb_control_wake(c);
 }
 
+void vb_control_forsake(struct control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->forsaken = true;
+    pthread_mutex_unlock(&c->lock);
+}
+
 void vb_control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
@@ -487,10 +494,12 @@ bool vb_control_has_left(struct control *c, int rank)
 
 bool vb_control_is_gone(struct control *c, int rank)
 {
-    bool gone;
+    const struct conn *conn = &c->conns[rank];
+    bool was_fenced, gone;
 
     pthread_mutex_lock(&c->lock);
-    gone = c->conns[rank].end.left || c->conns[rank].end.lost ||
+    was_fenced = conn->slot == SLOT_EMPTY && conn->past.freed > 0;
+    gone = conn->end.left || conn->end.lost || was_fenced ||
            atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK;
     pthread_mutex_unlock(&c->lock);
     return gone;

@@ -109,6 +109,9 @@ bool vb_control_heard_since(struct control *control, int rank, uint64_t ns);
 
 void vb_control_abort(struct control *control, const char *why);
 
+/* This rank cannot go on: vb_control_close() says no goodbye, so the others take it for lost. */
+void vb_control_forsake(struct control *control);
+
 /* What heartbeats carry: the number of steps, what the rank does (enum vb_activity), and for which
  * rank it waits. Any thread may call these. */
 void vb_control_step(struct control *control);
@@ -126,8 +129,7 @@ bool vb_control_has_left(struct control *control, int rank);
 /* Returns true if a wait for a peer is pointless: the peer is gone, or the group has failed. */
 bool vb_control_is_gone(struct control *control, int rank);
 
-/* ---- groups that agree (agree.c) --------------------------------------------------------------
- */
+/* ---- groups that agree (agree.c) ------------------------------------------------------------- */
 
 /* A view, as the group has to know it. members has room for all ranks. */
 struct control_agreed {
@@ -152,8 +154,7 @@ void vb_control_proved(struct control *control, int rank); /* see vb_group_prove
 void vb_control_view_text(struct control *control, char left[CONTROL_RANKS_TEXT],
                           char gone[CONTROL_RANKS_TEXT]);
 
-/* ---- the door of groups that agree (callers.c) -----------------------------------------------
- */
+/* ---- the door of groups that agree (callers.c) ----------------------------------------------- */
 
 /* See the functions of the same names in net/group/group_door.h. root: the address of rank 0. */
 vb_status vb_control_let_in(struct control *control, const void *job, size_t len_bytes, int most,
@@ -228,8 +229,7 @@ void vb_control_joined(struct control *control); /* tells rank 0 that all connec
  * in *beat_p its last heartbeat. */
 double vb_control_silence_s(struct control *control, int rank, struct wire_beat *beat_p);
 
-/* ---- records (control_record.c) and clocks (control_clock.c) ----------------------------------
- */
+/* ---- records (control_record.c) and clocks (control_clock.c) --------------------------------- */
 
 /* See the functions of the same names in net/group/group_record.h. */
 void vb_control_offer_folder(struct control *control, const unsigned char token[VB_FOLDER_TOKEN]);

@@ -99,8 +99,9 @@ struct conn_end {
     uint64_t left_ns; /* when the peer said goodbye */
     bool lost;        /* the peer is gone without a goodbye */
     /* Used only in elastic groups: */
-    bool silent;           /* the peer is lost, but may still run */
-    uint64_t cut_ns;       /* when the data connection failed; 0: it has not */
+    bool silent;     /* the peer is lost, but may still run */
+    uint64_t cut_ns; /* when it was known to be gone, before its control connection ended; 0: it was
+                        not */
     uint64_t sign_ns;      /* when the peer was last known to live; 0: it is not lost */
     bool inactive;         /* the peer closed, aborted or had not joined, so it no longer writes */
     bool dropped_us;       /* the peer has dropped this rank */
@@ -250,6 +251,7 @@ struct control {
     pthread_cond_t changed;
     int wake_fd, epoll_fd;
     bool stopping;
+    bool forsaken; /* no goodbye is said */
 
     struct conn *conns; /* one for each slot; the entry of this rank is never connected */
     struct records records;

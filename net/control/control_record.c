@@ -264,8 +264,7 @@ vb_status vb_control_end_records(struct control *c, uint64_t lost_bytes, uint64_
     return st;
 }
 
-/* ---- receiving, at the root -------------------------------------------------------------------
- */
+/* ---- receiving, at the root ------------------------------------------------------------------ */
 
 void vb_control_on_record(struct control *c, vb_record_fn fn, void *arg)
 {

@@ -61,8 +61,9 @@ static vb_status check_answer(int fd, const struct wire_call *call,
     return VB_OK;
 }
 
-/* A joiner may not know which rank it calls. */
 #define NAME_TEXT 24
+
+/* A joiner may not know which rank it calls. */
 static void called(const struct wire_call *call, char name[NAME_TEXT])
 {
     if (call->to == WIRE_NO_RANK)

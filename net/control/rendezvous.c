@@ -12,7 +12,8 @@
 
 #define REMIND_NS (3ull * 1000 * 1000 * 1000) /* then again, after growing pauses */
 #define AGAIN_NS (10ull * 1000 * 1000 * 1000)
-#define LOOK_NS (1ull * 1000 * 1000 * 1000)  /* at whether another rank comes */
+#define LOOK_NS                                                                                    \
+    (1ull * 1000 * 1000 * 1000) /* between two looks whether a rank is known not to come */
 #define LATER_NS (2ull * 1000 * 1000 * 1000) /* the others wait this much longer than rank 0 */
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -79,15 +80,18 @@ static bool is_hopeless(const struct control *c)
     return c->opts.hopeless != NULL && atomic_load(c->opts.hopeless);
 }
 
-/* The listener may be the one that does not come. */
+/* It may be the listener that does not come. */
 static vb_status connect_with_hope(const struct listener *to, uint64_t deadline, int *fd_p)
 {
     struct timespec pause = {.tv_nsec = 10 * 1000000};
+    vb_status st = VB_AGAIN;
     uint64_t soon;
 
-    while (!is_hopeless(to->c) && vb_clock_ns() < deadline) {
+    while (!is_hopeless(to->c) && vb_clock_ns() < deadline &&
+           (st == VB_AGAIN || st == VB_ERR_TIMEOUT)) {
         soon = vb_clock_ns() + LOOK_NS;
-        if (vb_sock_connect_once(&to->at, soon < deadline ? soon : deadline, fd_p) == VB_OK)
+        st = vb_sock_connect_once(&to->at, soon < deadline ? soon : deadline, fd_p);
+        if (st == VB_OK)
             return VB_OK;
         nanosleep(&pause, NULL);
     }

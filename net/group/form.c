@@ -104,10 +104,19 @@ vb_status vb_group_form(struct vb_group *g, const struct vb_meeting *m, struct v
 
 bool vb_group_take_agreed(struct vb_group *g, const struct vb_agreed *agreed)
 {
-    if (agreed->number > g->view_tried)
-        g->view_tried = agreed->number;
-    return vb_group_status(g) == VB_OK && agreed->step > 0 &&
-           vb_control_commit(g->control, (uint64_t)agreed->step, agreed->number);
+    bool done = vb_group_status(g) == VB_OK && agreed->step > 0 &&
+                vb_control_commit(g->control, (uint64_t)agreed->step, agreed->number);
+
+    if (!done && agreed->number > g->view_tried)
+        g->view_tried = agreed->number; /* the next one that counts is another one */
+    return done;
+}
+
+void vb_group_is_before(struct vb_group *g, struct vb_group *before)
+{
+    group_lock(g);
+    g->before = before;
+    group_unlock(g);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */

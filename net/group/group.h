@@ -313,6 +313,9 @@ bool vb_agreed_has(const struct vb_agreed *agreed, int rank); /* the rank is a m
  * them. */
 void vb_group_leaves(struct vb_group *group);
 
+/* This rank cannot go on: when it closes the group, the others take it for lost. */
+void vb_group_forsake(struct vb_group *group);
+
 /* The process of a rank has ended for certain: whoever has started it has reaped it. Any thread may
  * call this. */
 void vb_group_proved(struct vb_group *group, int rank);

@@ -40,16 +40,16 @@ static vb_status say_late(struct vb_group *g)
                   g->opts.timeout_ms / 1000.0, left, gone);
 }
 
-/* That collectives have ended is no news. */
+/* Errors of collectives that have ended are not logged: the caller knows of them. */
 static void serve_peers(struct vb_group *g)
 {
     char text[128];
+    struct vb_log_caught before = vb_log_catch_status(VB_ERR_PEER, text, sizeof(text));
 
-    vb_log_catch_status(VB_ERR_PEER, text, sizeof(text));
     group_lock(g);
     (void)vb_group_round(g);
     group_unlock(g);
-    vb_log_catch_status(VB_OK, NULL, 0);
+    vb_log_catch_again(&before);
 }
 
 vb_status vb_group_agree(struct vb_group *g, struct vb_agreed *agreed_p)
@@ -78,6 +78,11 @@ vb_status vb_group_agree(struct vb_group *g, struct vb_agreed *agreed_p)
     return VB_OK;
 }
 
+void vb_group_forsake(struct vb_group *g)
+{
+    vb_control_forsake(g->control);
+}
+
 bool vb_agreed_has(const struct vb_agreed *agreed, int rank)
 {
     int i;
@@ -90,6 +95,12 @@ bool vb_agreed_has(const struct vb_agreed *agreed, int rank)
 
 void vb_group_proved(struct vb_group *g, int rank)
 {
-    if (g->opts.agrees && rank >= 0 && rank < g->world && rank != g->rank)
+    if (!g->opts.agrees || rank < 0 || rank >= g->world)
+        return;
+    if (rank != g->rank)
         vb_control_proved(g->control, rank);
+    group_lock(g);
+    if (g->before != NULL)
+        vb_group_proved(g->before, vb_group_rank_of_id(g->before, vb_group_id(g, rank)));
+    group_unlock(g);
 }

@@ -30,6 +30,9 @@ vb_status vb_group_form(struct vb_group *group, const struct vb_meeting *meeting
  * vb_group_regroup(). Returns false if the members must agree once more. */
 bool vb_group_take_agreed(struct vb_group *group, const struct vb_agreed *agreed);
 
+/* What vb_group_proved() tells this group, it tells the group before, too. NULL: no more. */
+void vb_group_is_before(struct vb_group *group, struct vb_group *before);
+
 /* The numbers by which people know the ranks of a group: each rank keeps its number when the
  * members form another group. At first they are the ranks. ids has world elements, is copied, and
  * is set once. The last returns the rank that has a number; -1: none. */

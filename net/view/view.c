@@ -4,9 +4,8 @@
  */
 #include "net/view/view_priv.h"
 
-#define SPREAD                                                                                     \
-    8 /* ranks that lose a race for a term wait differently long, up to so many times              \
-       */
+/* Ranks that lose a race for a term wait differently long, up to so many times. */
+#define SPREAD 8
 
 void vb_view_init(struct view_machine *m, const struct view_opts *opts)
 {

@@ -31,7 +31,7 @@ void vb_view_send(struct view_machine *m, enum view_kind kind, const struct view
 void vb_view_stop(struct view_machine *m, struct view_out *out);
 void vb_view_install(struct view_machine *m, const struct view *next, struct view_out *out);
 
-/* coordinate.c: what the coordinator does now, if this rank is it. */
+/* view_coordinate.c: what the coordinator does now, if this rank is it. */
 void vb_view_begin(struct view_machine *m, struct view_out *out);
 void vb_view_promised(struct view_machine *m, int from, const struct view_message *message);
 bool vb_view_progress(struct view_machine *m, struct view_out *out);
