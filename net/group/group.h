@@ -74,6 +74,7 @@ struct vb_group_opts {
      * rank. Must not wait and must not call functions of the group. May be NULL. */
     void (*lost)(void *arg, int rank, const char *why);
     void *lost_arg;
+    bool renumbers; /* lost is told the numbers of vb_group_set_ids(), and nothing before it */
 };
 
 #define VB_GROUP_TIMEOUT_MS 60000

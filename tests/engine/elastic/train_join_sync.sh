@@ -79,6 +79,20 @@ wait "$job"
 [ "$(grep -c '^{"step":15000,' "$dir/ledger")" = 2 ] || fail "the lead died: $(tail -n 3 "$dir/ledger") $(cat "$dir/err" "$dir/join.err")"
 python3 "$(dirname "$0")/../check_ledger.py" "$dir/ledger" 15000 || fail 'the lead died: the ledger is wrong'
 
+# ---- the ranks of the start are lost, and the joiner finishes the job; the supervisor hears of losses as before ---
+begin 13000 --transport tcp --inject stop:0@10000:60,kill:1@11000
+join 0 '' "$doors" --secret-file "$dir/key"
+wait "$job"
+grep -q 'rank 0 (pid [0-9]*) is stopped (SIGSTOP) and is killed, because rank 1 has lost it' "$dir/err" ||
+    fail "the joiner leads: rank 0 is not killed: $(cat "$dir/err")"
+jq -e '.run.lead == 2 and .run.state == "ended" and .steps == 13000' "$dir/run/run.json" >/dev/null ||
+    fail "the joiner leads: $(jq -c '.run.lead, .run.state, .steps' "$dir/run/run.json") $(cat "$dir/join.err")"
+
+# ---- a job that has lost too many ranks, and waits (--min-ranks) --------------------------------------
+begin 3000 --ranks 3 --min-ranks 3 --wait-ranks 60 --inject kill:1@500
+join 0 '"joined":' "$doors" --secret-file "$dir/key"
+finish 3000 3 '--min-ranks'
+
 # ---- who may not join -------------------------------------------------------------------------------
 begin 15000 --transport tcp
 join 1 'the secrets differ' "$doors" --secret-file "$dir/other"
