@@ -119,6 +119,8 @@ static int save_meanwhile(struct vb_trainer *t, const struct run *run)
     wrong += T_WRONG(!writes || vb_checkpoint_writer_busy(t->saved.writer));
     wrong += T_WRONG(vb_train_save(t, t->step, false) == VB_OK);
     wrong += T_WRONG(t->saved.skipped == writes);
+    wrong += T_WRONG(vb_train_save(t, t->step, false) == VB_OK);
+    wrong += T_WRONG(t->saved.skipped == 2 * writes);
     t_gate_closed = false;
     wrong += T_WRONG(vb_train_saves_end(t) == VB_OK);
     if (writes)
