@@ -64,7 +64,7 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
                           "goes on with fewer ranks");
     if (a->restarts > 0 && a->mode != VB_MODE_ASYNC)
         return cli_refuse(&cli_train, "--restart needs --mode async");
-    if (a->min_ranks > o->group.world)
+    if (a->join == NULL && a->min_ranks > o->group.world) /* a joiner has the words of the job */
         return cli_refuse(&cli_train, "--min-ranks %lld: the job begins with %d ranks",
                           (long long)a->min_ranks, o->group.world);
     return -1;
