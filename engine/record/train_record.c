@@ -317,7 +317,8 @@ void vb_train_record_step(struct vb_trainer *t)
         r->samples = t->batch->n_share;
     row = make_row(t, (uint64_t)t->step, r->samples);
     if (r->waits_ns != NULL)
-        row.waited_for = vb_group_wait_longest(t->place.group, r->waits_ns, &waited_ns);
+        row.waited_for = vb_group_id(
+            t->place.group, vb_group_wait_longest(t->place.group, r->waits_ns, &waited_ns));
     row.waited_s = (float)((double)waited_ns / 1e9);
     vb_stream_put(r->steps, &row);
 }
