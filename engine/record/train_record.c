@@ -354,6 +354,9 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
 
     if (t->replay.on) /* nothing is learnt, so nothing is evaluated */
         return;
+    if (!t->async && step == t->evals.recorded_step) /* before the members changed */
+        return;
+    t->evals.recorded_step = step;
     t->record.flags |= VB_STEP_EVALUATED;
     if (t->record.gone != NULL) {
         vb_train_keep_eval_row(t, &row);
