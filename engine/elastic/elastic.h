@@ -46,6 +46,7 @@ struct vb_trainer_recoveries {
     int n;                    /* number of recoveries, also of those that are not in the list */
     bool under_way;           /* the step after the last one is not done yet */
     int64_t done;             /* the last step after which everything was done that is done once */
+    int64_t looked;           /* the last step that was shown to hooks.look and vb_health_step() */
     uint64_t mark_ns;         /* the time before this moment belongs to phases of the last one */
     char why[256];            /* the error that is not logged */
 };

@@ -33,14 +33,14 @@ struct vb_train_clock *vb_train_fit_clocks(struct vb_group *group, int *n_p)
         n = i == own ? 0 : vb_group_exchanges(group, i, x);
         if (i != own && n == 0)
             continue;
-        clock->rank = i;
+        clock->rank = vb_group_id(group, i);
         if (i == own)
             vb_clock_fit_own(&clock->fit);
         else
             vb_clock_fit(x, n, &clock->fit);
         *n_p += 1;
         if (i != own && clock->fit.n > 0)
-            say_clock(clock, own, clock->fit.knots[clock->fit.n - 1].local_ns);
+            say_clock(clock, vb_group_id(group, own), clock->fit.knots[clock->fit.n - 1].local_ns);
     }
     free(x);
     return clocks;

@@ -22,7 +22,8 @@ struct box {
     size_t len, room;
 };
 
-/* The files of a rank that have begun, so that rows without a head are never written. */
+/* The files that have begun with records of a rank, so that rows without a head are never written.
+ */
 struct begun {
     char (*names)[VB_RECORD_NAME_MAX + 1];
     int n;
@@ -131,22 +132,36 @@ static bool begin(struct begun *b, const char *file)
     return true;
 }
 
-/* The first record of a series is its head. A file that has a head because another rank had the
- * slot before gets no second one; the sink knows those of an earlier run that is continued. */
+/* Records come from ranks of a group. When the ranks form another one, the same file comes from
+ * another rank of it. */
+static bool has_begun_before(const struct vb_inbox *inbox, const char *file)
+{
+    int i;
+
+    for (i = 0; i < VB_WORLD_MAX; i++)
+        if (has_begun(&inbox->begun[i], file))
+            return true;
+    return false;
+}
+
+/* The first record of a series is its head. A file that has a head because another rank has written
+ * it before gets no second one; the sink knows those of an earlier run that is continued. */
 static vb_status write_item(struct vb_inbox *inbox, const struct item *item, const char *file,
                             const unsigned char *bytes, const struct vb_record_sink *sink)
 {
     struct begun *b = &inbox->begun[item->rank];
     size_t len = strlen(file);
-    bool series = len > 4 && strcmp(file + len - 4, ".bin") == 0, begun = has_begun(b, file);
-    vb_status st;
+    bool series = len > 4 && strcmp(file + len - 4, ".bin") == 0, known = has_begun(b, file);
+    bool begun = known || has_begun_before(inbox, file);
+    vb_status st = VB_OK;
 
-    if (item->first && series && begun)
-        return VB_OK;
-    if (!begun && (!item->first || b->n == VB_INBOX_FILES))
+    if (!begun && !item->first)
         return VB_ERR_USAGE;
-    st = sink->append(sink->arg, file, bytes, item->len_bytes);
-    if (st == VB_OK && !begun && !begin(b, file))
+    if (!known && b->n == VB_INBOX_FILES)
+        return VB_ERR_USAGE;
+    if (!item->first || !series || !begun)
+        st = sink->append(sink->arg, file, bytes, item->len_bytes);
+    if (st == VB_OK && !known && !begin(b, file))
         st = VB_ERR_NO_MEMORY;
     return st;
 }

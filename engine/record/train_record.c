@@ -317,7 +317,8 @@ void vb_train_record_step(struct vb_trainer *t)
         r->samples = t->batch->n_share;
     row = make_row(t, (uint64_t)t->step, r->samples);
     if (r->waits_ns != NULL)
-        row.waited_for = vb_group_wait_longest(t->place.group, r->waits_ns, &waited_ns);
+        row.waited_for = vb_group_id(
+            t->place.group, vb_group_wait_longest(t->place.group, r->waits_ns, &waited_ns));
     row.waited_s = (float)((double)waited_ns / 1e9);
     vb_stream_put(r->steps, &row);
 }
@@ -353,6 +354,9 @@ void vb_train_record_eval(struct vb_trainer *t, int64_t step)
 
     if (t->replay.on) /* nothing is learnt, so nothing is evaluated */
         return;
+    if (!t->async && step == t->evals.recorded_step) /* before the members changed */
+        return;
+    t->evals.recorded_step = step;
     t->record.flags |= VB_STEP_EVALUATED;
     if (t->record.gone != NULL) {
         vb_train_keep_eval_row(t, &row);

@@ -64,10 +64,11 @@ static vb_status after_step(struct vb_trainer *t, bool last)
 
     if (st == VB_OK && vb_trainer_is_due(o->sums.check_replicas, t->step) && t->world > 1)
         st = vb_train_compare(t);
-    if (st == VB_OK && !again)
+    if (st == VB_OK && !again && t->recoveries.looked != t->step) {
         look(t, false);
-    if (!again)
         vb_health_step(t);
+        t->recoveries.looked = t->step; /* what follows may fail */
+    }
     if (st == VB_OK && is_to_evaluate(t, last))
         st = evaluate(t);
     last = last || t->until.met;

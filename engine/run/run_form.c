@@ -42,10 +42,16 @@ static void invite(struct vb_trainer *t, struct call *c)
     }
 }
 
-/* Memory that hangs on the old group must not be being written to a checkpoint. */
+static bool is_writing(const struct vb_trainer *t)
+{
+    return t->saved.writer != NULL && vb_checkpoint_writer_busy(t->saved.writer);
+}
+
+/* Memory that hangs on the old group must not be being written to a checkpoint, whether steps hold
+ * it or not. */
 static vb_status end_saving(struct vb_trainer *t)
 {
-    if (!t->saved.held || t->saved.writer == NULL)
+    if (!t->saved.held && !is_writing(t))
         return VB_OK;
     (void)vb_checkpoint_writer_wait(t->saved.writer, vb_clock_ns() + WRITER_NS);
     return vb_train_saves_look(t);
@@ -59,7 +65,7 @@ static vb_status call_members(struct vb_trainer *t, struct call *c, int *fd_p)
     c->next_id = t->form.next_id;
     if (t->leads)
         st = end_saving(t);
-    if (st == VB_OK && t->leads && !t->saved.held &&
+    if (st == VB_OK && t->leads && !t->saved.held && !is_writing(t) &&
         vb_group_meet(t->place.group, c->root, fd_p) == VB_OK)
         invite(t, c);
     if (st == VB_OK)

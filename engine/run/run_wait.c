@@ -9,13 +9,16 @@
 /* What each member says in each look; that of the lead counts. */
 enum { WAIT_MORE, WAIT_JOINED, WAIT_OVER };
 
+/* The wait for the writer is collective. Members may know of different checkpoints: a joiner of
+ * none, and the lead may have left one out. */
 static vb_status save(struct vb_trainer *t)
 {
-    vb_status st;
+    vb_status st = VB_OK;
 
-    if (t->o->save.dir == NULL || t->step == t->saved.step)
+    if (t->o->save.dir == NULL)
         return VB_OK;
-    st = vb_train_save(t, t->step, true);
+    if (t->step != t->saved.step)
+        st = vb_train_save(t, t->step, true);
     return st == VB_OK ? vb_train_saves_end(t) : st;
 }
 

@@ -459,19 +459,20 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
 {
     vb_status st;
 
-    *t = (struct vb_trainer){.o = o,
-                             .joiner = joiner,
-                             .opened_ns = vb_clock_ns(),
-                             .number = o->group.rank,
-                             .id = o->group.rank,
-                             .form = {.began = o->group.world, .next_id = o->group.world},
-                             .rank = o->group.rank,
-                             .world = vb_train_workers(o),
-                             .async = o->mode == VB_MODE_ASYNC,
-                             .evals = {.accuracy = -1, .loss = -1, .kept_step = -1, .sum_step = -1},
-                             .shown_step = -1,
-                             .recoveries = {.done = -1},
-                             .saved = {.lock_fd = -1, .step = -1}};
+    *t = (struct vb_trainer){
+        .o = o,
+        .joiner = joiner,
+        .opened_ns = vb_clock_ns(),
+        .number = o->group.rank,
+        .id = o->group.rank,
+        .form = {.began = o->group.world, .next_id = o->group.world},
+        .rank = o->group.rank,
+        .world = vb_train_workers(o),
+        .async = o->mode == VB_MODE_ASYNC,
+        .evals = {.accuracy = -1, .loss = -1, .kept_step = -1, .recorded_step = -1, .sum_step = -1},
+        .shown_step = -1,
+        .recoveries = {.done = -1, .looked = -1},
+        .saved = {.lock_fd = -1, .step = -1}};
     t->planned = t->world;
     t->shares = vb_train_apart(o) ? 1 : t->world;
     t->share = vb_train_apart(o) ? 0 : t->rank;

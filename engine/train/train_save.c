@@ -261,6 +261,9 @@ static vb_status begin_writing(struct vb_trainer *t, struct vb_checkpoint *cp, b
         leave_out(t, cp->step);
         return VB_OK;
     }
+    st = t->ops->save(t, cp);
+    if (st != VB_OK)
+        return st;
     if (!last && t->ops->hold != NULL && vb_train_saves_beside(t))
         t->saved.held = t->ops->hold(t, cp);
     vb_until_save(t, cp);
@@ -290,8 +293,6 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
     vb_train_does(t, VB_DOES_SAVE);
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
     st = vb_train_saves_look(t);
-    if (st == VB_OK)
-        st = t->ops->save(t, &cp);
     if (st == VB_OK && writes && !is_begun(t, step))
         st = begin_writing(t, &cp, last);
     else if (!writes)

@@ -16,8 +16,7 @@ struct sparse {
     struct vb_mem other_mem;
     struct vb_trainer_late late, other_late; /* of these two; NULL unless servers have such */
     struct vb_mem late_mem;
-    uint32_t late_steps[2]; /* of the last two checkpoints */
-    int late_last;
+    uint32_t late_now, late_held; /* late.steps of the last save(), and of what is held */
     struct vb_k_grad *grad;
     struct vb_sparse *all;  /* NULL: this is the only rank */
     float *logits;          /* (largest batch) outputs of the model */

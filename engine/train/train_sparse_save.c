@@ -46,9 +46,8 @@ static bool fetch_number(const void *number, size_t at, size_t len, void *to)
 static int save_late(const struct vb_trainer *t, struct vb_checkpoint_array *arrays, int n)
 {
     struct sparse *s = sparse_of(t);
-    uint32_t *late = &s->late_steps[s->late_last ^= 1]; /* the other one may not be written yet */
 
-    *late = (uint32_t)(t->async ? s->late.steps : vb_k_sparse_late(s->weights));
+    s->late_now = (uint32_t)(t->async ? s->late.steps : vb_k_sparse_late(s->weights));
     if (!t->async) /* otherwise the weights are a copy that is up to date */
         arrays[0].fetch = fetch_weights;
     arrays[n] = (struct vb_checkpoint_array){
@@ -60,7 +59,7 @@ static int save_late(const struct vb_trainer *t, struct vb_checkpoint_array *arr
                                                .cols = 1,
                                                .state = true,
                                                .fetch = fetch_number,
-                                               .from = late};
+                                               .from = &s->late_now};
     return n;
 }
 
@@ -99,14 +98,25 @@ vb_status vb_sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     return VB_OK;
 }
 
+/* The number that belongs to these weights stays, too: save() is called again meanwhile. */
+static void hold_late_steps(struct sparse *s, struct vb_checkpoint_array *a)
+{
+    s->late_held = s->late_now;
+    a->from = &s->late_held;
+}
+
 /* The next snapshot of an asynchronous job goes into the other model. */
-static bool hold_snapshot(struct sparse *s, const struct vb_checkpoint *cp)
+static bool hold_snapshot(struct sparse *s, struct vb_checkpoint *cp)
 {
     struct vb_k_sparse *held = s->weights;
     struct vb_trainer_late late = s->late;
+    int i;
 
     if (s->other == NULL || cp == NULL)
         return s->other != NULL;
+    for (i = 0; i < cp->n_arrays; i++)
+        if (strcmp(cp->arrays[i].name, LATE_STEPS) == 0)
+            hold_late_steps(s, &cp->arrays[i]);
     s->weights = s->other;
     s->other = held;
     s->late = s->other_late;
@@ -127,8 +137,10 @@ bool vb_sparse_hold(struct vb_trainer *t, struct vb_checkpoint *cp)
         return false;
     for (i = 0; cp != NULL && i < cp->n_arrays; i++) {
         a = &cp->arrays[i];
-        if (strcmp(a->name, LATE_STEPS) == 0)
+        if (strcmp(a->name, LATE_STEPS) == 0) {
+            hold_late_steps(s, a);
             continue;
+        }
         a->from = s->weights;
         a->fetch = i == 0                       ? fetch_held_weights
                    : strcmp(a->name, LATE) == 0 ? fetch_held_memory

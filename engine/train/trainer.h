@@ -260,10 +260,11 @@ struct vb_trainer_evals {
     double accuracy, loss; /* of the last evaluation; negative: there was no evaluation */
     struct vb_eval *list;  /* evaluations before the end of the run */
     int n, max;
-    int64_t seen;      /* number of evaluations so far */
-    int64_t gap;       /* one of `gap` evaluations is kept */
-    int64_t every;     /* number of steps between evaluations; 0: only one at the end */
-    int64_t kept_step; /* the last step whose evaluation was kept; -1: none */
+    int64_t seen;          /* number of evaluations so far */
+    int64_t gap;           /* one of `gap` evaluations is kept */
+    int64_t every;         /* number of steps between evaluations; 0: only one at the end */
+    int64_t kept_step;     /* the last step whose evaluation was kept; -1: none */
+    int64_t recorded_step; /* synchronous training: the last one that was recorded; -1: none */
     /* The last evaluation that this rank has completed, for others that have not (train_result.c).
      */
     struct vb_eval_sum sum;

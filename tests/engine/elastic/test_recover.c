@@ -4,7 +4,7 @@
  * before and after they commit a step, while the others agree, regroup or copy a step. A rank that
  * is slow to commit is one step behind, and copies it. Whatever happens, all steps are made, the
  * parameters are those of a job in which the same ranks died before the next step, recovering
- * allocates nothing, and opens no file.
+ * allocates nothing, and opens no file. What was done after a step is not done once more.
  *
  * Covers: engine/elastic/recover.c engine/run/run.c engine/train/train_dense.c
  * Covers: engine/train/train_sparse.c engine/sums/buckets.c
@@ -33,6 +33,8 @@ enum moment {
     AGREED,
     REGROUPED,
     COPYING, /* the holder, when it has sent something */
+    EVALUATING,
+    ENDING, /* after the last evaluation */
 };
 
 struct model {
@@ -53,7 +55,8 @@ static const struct model models[] = {
 struct plan {
     const struct model *model;
     enum moment dies[WORLD];
-    int slow; /* this rank commits the step DEATH too late; -1: none does */
+    int slow;        /* this rank commits the step DEATH too late; -1: none does */
+    const char *dir; /* run folder; NULL: none */
 };
 
 /* What a rank tells the test, in memory that all processes share. */
@@ -61,7 +64,8 @@ struct told {
     bool ended, copied;
     int recoveries, lost;
     int64_t steps, allocations;
-    int fds; /* that were opened while it recovered */
+    int looks; /* steps that were shown */
+    int fds;   /* that were opened while it recovered */
     char sha256[65];
 };
 
@@ -70,7 +74,7 @@ static struct told *told;
 /* What the wrappers know of the rank that runs in this process. */
 static const struct plan *plan_of_rank;
 static int own_rank = -1;
-static bool recovering;
+static bool recovering, ending;
 
 bool __real_vb_group_commit(struct vb_group *group, int64_t step);
 bool __wrap_vb_group_commit(struct vb_group *group, int64_t step);
@@ -84,6 +88,8 @@ vb_status __real_vb_train_recover(struct vb_trainer *t, vb_status st);
 vb_status __wrap_vb_train_recover(struct vb_trainer *t, vb_status st);
 vb_status __real_vb_group_broadcast(struct vb_group *group, int from, void *record, size_t len);
 vb_status __wrap_vb_group_broadcast(struct vb_group *group, int from, void *record, size_t len);
+vb_status __real_vb_train_evaluate(struct vb_trainer *t);
+vb_status __wrap_vb_train_evaluate(struct vb_trainer *t);
 vb_status __real_vb_broadcast_start(struct vb_coll *coll, int root, size_t at, size_t len,
                                     struct vb_req *req);
 vb_status __wrap_vb_broadcast_start(struct vb_coll *coll, int root, size_t at, size_t len,
@@ -142,10 +148,24 @@ vb_status __wrap_vb_group_regroup(struct vb_group *group, const int *members, in
 
 vb_status __wrap_vb_group_broadcast(struct vb_group *group, int from, void *record, size_t len)
 {
-    vb_status st = __real_vb_group_broadcast(group, from, record, len);
+    vb_status st;
 
+    if (ending && !recovering)
+        die_at(ENDING);
+    st = __real_vb_group_broadcast(group, from, record, len);
     if (recovering && vb_group_view_rank(group) == from)
         die_at(COPYING);
+    return st;
+}
+
+vb_status __wrap_vb_train_evaluate(struct vb_trainer *t)
+{
+    vb_status st;
+
+    if (t->step == DEATH)
+        die_at(EVALUATING);
+    st = __real_vb_train_evaluate(t);
+    ending = t->step == STEPS;
     return st;
 }
 
@@ -185,6 +205,7 @@ static void look(void *arg, int64_t step, const float *params, size_t n, bool fa
     (void)params;
     (void)n;
     (void)failed;
+    told[own_rank].looks++;
     if (step == DEATH)
         die_at(BEFORE_STEP);
 }
@@ -209,6 +230,9 @@ static int train(struct vb_group *g, void *arg)
     o.length.global_batch = 30;
     o.length.steps = STEPS;
     o.hooks.look = look;
+    o.run.dir = plan->dir;
+    if (plan->dir != NULL)
+        o.eval_every = DEATH;
     st = vb_train(&o, &result);
     told[own_rank].ended = st == VB_OK;
     if (st == VB_OK) {
@@ -237,6 +261,7 @@ static const char *run(struct plan *plan, enum vb_transport_choice transport)
         if (!told[r].ended)
             continue;
         assert_int_equal(told[r].steps, STEPS);
+        assert_int_equal(told[r].looks, STEPS);
         assert_true(mortals == 0 || told[r].recoveries > 0);
         assert_int_equal(told[r].allocations, 0);
         assert_int_equal(told[r].fds, 0);
@@ -328,6 +353,48 @@ static void a_single_rank_is_left(void **state)
     check(&plan, false);
 }
 
+/* Counts lines with this text. */
+static int lines_with(const char *path, const char *text)
+{
+    FILE *in = fopen(path, "r");
+    char line[1024];
+    int n = 0;
+
+    while (in != NULL && fgets(line, sizeof(line), in) != NULL)
+        n += strstr(line, text) != NULL;
+    if (in != NULL)
+        fclose(in);
+    return n;
+}
+
+/* A rank dies while all evaluate after a step, or when the last evaluation has been recorded: each
+ * evaluation is recorded once. */
+static void an_evaluation_is_recorded_once(void **state)
+{
+    static const enum moment moments[] = {EVALUATING, ENDING};
+    char dir[] = "/tmp/verbena-test-XXXXXX", path[160];
+    struct plan plan;
+    struct vb_series *series;
+    size_t i;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (i = 0; i < VB_COUNT(moments); i++) {
+        snprintf(path, sizeof(path), "%s/%zu", dir, i);
+        plan = (struct plan){
+            .model = &models[0], .dies = {[2] = moments[i]}, .slow = -1, .dir = strdup(path)};
+        run(&plan, VB_TRANSPORT_SHM);
+        snprintf(path, sizeof(path), "%s/evals.bin", plan.dir);
+        assert_int_equal(vb_series_open(path, &series), VB_OK);
+        assert_int_equal(vb_series_rows(series), 2);
+        vb_series_close(series);
+        snprintf(path, sizeof(path), "%s/events.jsonl", plan.dir);
+        assert_int_equal(lines_with(path, "\"evaluated\""), 2);
+        free((void *)plan.dir);
+    }
+    assert_int_equal(t_folder_remove(dir), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +402,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_step_of_the_dead_is_made_again),
         cmocka_unit_test(ranks_die_while_others_recover),
         cmocka_unit_test(a_single_rank_is_left),
+        cmocka_unit_test(an_evaluation_is_recorded_once),
     };
 
     stride = t_stride(argc, argv);

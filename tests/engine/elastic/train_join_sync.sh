@@ -12,12 +12,13 @@ what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 (umask 077 && head -c 32 /dev/urandom >"$dir/key" && head -c 32 /dev/urandom >"$dir/other")
 
-# begin STEPS ARGUMENTS...: starts a job of two ranks. Sets $job to its process, and $doors to its addresses.
+# begin STEPS ARGUMENTS...: starts a job of $members ranks. Sets $job to its process, and $doors to its addresses.
+members=2
 begin() {
     local steps=$1 i
     shift
     rm -rf "$dir/run" "$dir/ledger"
-    timeout 150 "$verbena" train softmax --data synth:1000 --global-batch 60 --ranks 2 --steps "$steps" --json \
+    timeout 150 "$verbena" train softmax --data synth:1000 --global-batch 60 --ranks $members --steps "$steps" --json \
         --secret-file "$dir/key" --run "$dir/run" --ledger "$dir/ledger" "$@" >"$dir/out" 2>"$dir/err" &
     job=$!
     doors=''
@@ -92,6 +93,29 @@ jq -e '.run.lead == 2 and .run.state == "ended" and .steps == 13000' "$dir/run/r
 begin 3000 --ranks 3 --min-ranks 3 --wait-ranks 60 --inject kill:1@500
 join 0 '"joined":' "$doors" --secret-file "$dir/key"
 finish 3000 3 '--min-ranks'
+
+# ---- too few are left: they wait for one joiner after another, and save ---------------------------
+members=3
+begin 4000 --transport tcp --checkpoint "$dir/keep" --min-ranks 3 --wait-ranks 100
+members=2
+for ((i = 0; i < 600; i++)); do
+    [ ! -s "$dir/ledger" ] || break
+    sleep 0.05
+done
+mapfile -t pids < <(ranks_of "$(pgrep -P "$job" | head -n 1)")
+kill -KILL "${pids[1]}" "${pids[2]}" || fail "too few: the job has ended: $(cat "$dir/err")"
+(timeout 120 "$verbena" train --join "$doors" --secret-file "$dir/key" >"$dir/first.out" 2>&1) &
+first=$!
+now=$doors
+for ((i = 0; i < 600; i++)); do
+    now=$(jq -r '.run.join' "$dir/run/run.json" 2>/dev/null)
+    [[ $now != *,* || $now = "$doors" ]] || break # the new group of two
+    sleep 0.05
+done
+join 0 '"joined":' "$now" --secret-file "$dir/key"
+wait $first || fail "too few: $(cat "$dir/first.out")"
+finish 4000 3 'too few'
+[ -s "$dir/keep/checkpoint-4000.vbc" ] || fail "too few: $(ls "$dir/keep")"
 
 # ---- who may not join -------------------------------------------------------------------------------
 begin 15000 --transport tcp
