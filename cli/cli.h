@@ -128,6 +128,7 @@ struct vb_json *cli_run_joined(const char *dir, int rank, uint64_t since_ns);
 /* A rank that a run has lost while the others went on. Numbers that are not known are NAN. */
 struct cli_lost {
     int rank;
+    bool removed; /* the user wanted it (verbena ctl) */
     char host[64], why[160];
     double at_s, step, again, left, recovered_s;
     double phase_s[VB_RECOVERY_PHASES];

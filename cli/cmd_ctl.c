@@ -25,7 +25,7 @@ static const struct vb_opt ctl_opts[] = {
     {"json", VB_OPT_FLAG, offsetof(struct ctl_args, json), .help = "print one JSON object"},
 };
 
-static const char *const commands[] = {"checkpoint", "stop", "remove", "add"};
+static const char *const commands[] = {"checkpoint", "stop", "remove"};
 
 /* Returns the socket; -1, after an error was logged. */
 static int call(const char *run)
@@ -111,27 +111,28 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct ctl_args args;
     struct vb_opt_group groups[] = {{"Options", ctl_opts, VB_COUNT(ctl_opts), &args}};
     struct vb_opts parsed;
-    char line[64], rest;
-    int which, rank, rc = cli_parse(command, groups, VB_COUNT(groups), 3, argc, argv, &parsed);
+    char line[64];
+    int64_t rank;
+    int which, rc = cli_parse(command, groups, VB_COUNT(groups), 3, argc, argv, &parsed);
 
     if (rc >= 0)
         return rc;
     if (parsed.n_operands < 2)
         return cli_refuse(command,
                           "name a run folder and a command: checkpoint, stop or remove RANK");
+    if (strcmp(parsed.operands[1], "add") == 0)
+        return cli_refuse(command, "ranks are added by themselves: start them with verbena train "
+                                   "--join HOST:PORT");
     which = cli_find_name(command, "command", parsed.operands[1], commands, VB_COUNT(commands));
     if (which < 0)
         return CLI_USAGE;
-    if (strcmp(commands[which], "add") == 0)
-        return cli_refuse(command, "ranks are added by themselves: start them with verbena train "
-                                   "--join HOST:PORT");
     if ((parsed.n_operands == 3) != (strcmp(commands[which], "remove") == 0))
         return cli_refuse(command, "remove takes the number of a rank, the others take nothing");
     snprintf(line, sizeof(line), "%s\n", commands[which]);
     if (parsed.n_operands == 3) {
-        if (sscanf(parsed.operands[2], "%d%c", &rank, &rest) != 1 || rank < 0)
+        if (!vb_parse_int(parsed.operands[2], &rank) || rank < 0 || rank >= VB_WORLD_MAX)
             return cli_refuse(command, "'%s' is not the number of a rank", parsed.operands[2]);
-        snprintf(line, sizeof(line), "remove %d\n", rank);
+        snprintf(line, sizeof(line), "remove %d\n", (int)rank);
     }
     return cli_finish(cli_exit_code(tell(parsed.operands[0], commands[which], line, args.json)));
 }

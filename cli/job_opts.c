@@ -332,6 +332,11 @@ int cli_job_place(const struct cli_command *command, struct cli_job *job, struct
 /* The arguments of a process that joins the job, without the address. */
 static char *const joiner[] = {"verbena", "train", "--join", NULL};
 
+bool cli_job_supervises(const struct cli_job *job, const struct vb_launch *launch)
+{
+    return job->parsed.n > 0 || (to_start(job) > 1 && !launch->supervised);
+}
+
 bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
                     const struct vb_group_opts *group, int *code_p)
 {
@@ -356,6 +361,8 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
     };
     vb_status st;
 
+    if (!cli_job_supervises(job, launch))
+        return false;
     if (job->parsed.n > 0) {
         o.hosts = &job->parsed;
         o.ssh = job->ssh;
@@ -363,8 +370,6 @@ bool cli_job_launch(struct cli_job *job, const struct vb_launch *launch,
         o.root = job->root;
     } else {
         o.ranks = (int)to_start(job);
-        if (o.ranks < 2 || launch->supervised)
-            return false;
     }
     *code_p = CLI_FAILED;
     st = vb_supervise(&o, code_p);

@@ -67,6 +67,9 @@ int cli_job_parse(const struct cli_command *command, const struct vb_opt_group *
 int cli_job_place(const struct cli_command *command, struct cli_job *job, struct vb_launch *launch,
                   struct vb_group_opts *group);
 
+/* Returns whether this process has to supervise ranks. Called after cli_job_place(). */
+bool cli_job_supervises(const struct cli_job *job, const struct vb_launch *launch);
+
 /* Starts and supervises the ranks, on their hosts or on this one, if this process has to. Returns
  * true after the ranks have ended; *code_p is then the exit code of the job. Returns false if this
  * process is a rank. */

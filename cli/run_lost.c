@@ -61,6 +61,7 @@ static void take(struct reader *r, const struct vb_json *json, const char *at)
         r->list = list;
     }
     l = &r->list[r->n++];
+    l->removed = strcmp(what, "removed") == 0;
     l->rank = get(json, at, "rank") < VB_WORLD_MAX ? (int)get(json, at, "rank") : VB_WORLD_MAX;
     l->step = get(json, at, "step");
     l->again = get(json, at, "again");

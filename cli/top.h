@@ -19,6 +19,7 @@ struct top_rank {
     int rank;
     bool server;
     char host[64];
+    bool removed;              /* the user wanted it to be lost */
     bool lost;                 /* its records end early, and the others have gone on, */
     int64_t lost_step;         /* after this step */
     int64_t step;              /* the last one; 0: none */

@@ -253,7 +253,8 @@ static void draw_rank(struct page *p, const struct top_rank *r)
             host[i] = '?';
     fprintf(p->out, "%4d %-8s ", r->rank, host);
     if (r->lost) { /* others have gone on, so its last figures say nothing about now */
-        snprintf(text, sizeof(text), "lost after step %lld", (long long)r->lost_step);
+        snprintf(text, sizeof(text), "%s after step %lld", r->removed ? "removed" : "lost",
+                 (long long)r->lost_step);
         fprintf(p->out, "%.*s", p->width - NAME, text);
         end_line(p);
         return;

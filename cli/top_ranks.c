@@ -84,6 +84,7 @@ void cli_top_read_lost(struct top *top, const struct vb_json *json)
         if (r == NULL || r->lost)
             continue;
         r->lost = true;
+        r->removed = lost[i].removed;
         r->lost_step = lost[i].step >= 0 && lost[i].step < 9e15 ? (int64_t)lost[i].step : 0;
         top->n_lost++;
     }

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define AGAIN_NS UINT64_C(1000000000)
 #define KILL_MS 8000 /* longer than a rank takes to end when standard input has ended */
 #define SAY_MS 5000  /* time for the supervisor to read what ranks have printed */
 
@@ -56,8 +57,10 @@ static void wait_for_news(struct reaper *r)
         pass_on(r);
     if (fds[1].revents != 0)
         r->kill_ns = vb_clock_ns() + (uint64_t)KILL_MS * 1000000;
-    if (r->kill_ns != 0 && vb_clock_ns() >= r->kill_ns)
-        kill(r->rank, SIGKILL);
+    if (r->kill_ns == 0 || vb_clock_ns() < r->kill_ns)
+        return;
+    kill(r->rank, SIGKILL);
+    r->kill_ns = vb_clock_ns() + AGAIN_NS; /* it may hang in the kernel */
 }
 
 static void say_end(const struct reaper *r, const siginfo_t *info)

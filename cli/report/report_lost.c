@@ -48,7 +48,7 @@ void report_mark_lost(const struct report *report, struct vb_plot *plot, enum re
             : axis == REPORT_BY_EPOCH ? l->step / run->steps_per_epoch
                                       : l->step;
         if (n == 1)
-            vb_plot_mark(plot, x, "rank %d lost", l->rank);
+            vb_plot_mark(plot, x, "rank %d %s", l->rank, l->removed ? "removed" : "lost");
         else
             vb_plot_mark(plot, x, "%d ranks lost", n);
     }
@@ -64,12 +64,11 @@ bool report_lost_sentence(const struct report_run *run, int i, char *text, size_
     if (i == TOLD - 1 && run->n_lost > TOLD)
         snprintf(text, size, "%d more ranks were lost later.", run->n_lost - i);
     else
-        snprintf(
-            text, size,
-            "Rank %d (host %.40s) was lost after step %.0f, %.1f s after the beginning: %.150s; "
-            "%.0f rank%s went on %.3f s later. Its records end there.",
-            l->rank, l->host, l->step, l->at_s, l->why, l->left, l->left == 1 ? "" : "s",
-            l->recovered_s);
+        snprintf(text, size,
+                 "Rank %d (host %.40s) was %s after step %.0f, %.1f s after the beginning: %.150s; "
+                 "%.0f rank%s went on %.3f s later. Its records end there.",
+                 l->rank, l->host, l->removed ? "removed" : "lost", l->step, l->at_s, l->why,
+                 l->left, l->left == 1 ? "" : "s", l->recovered_s);
     return true;
 }
 
@@ -108,6 +107,7 @@ void report_json_lost(struct vb_json *json, const struct report_run *run)
 
         vb_json_object(json, NULL);
         vb_json_int(json, "rank", l->rank);
+        vb_json_text(json, "what", l->removed ? "removed" : "rank lost");
         vb_json_text(json, "host", l->host);
         vb_json_real(json, "step", l->step);
         vb_json_real(json, "again", l->again);

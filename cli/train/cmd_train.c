@@ -212,6 +212,7 @@ struct reporter {
     struct train_run *run; /* the run folder; NULL: there is none */
     const struct vb_train_opts *o;
     const struct vb_launch *launch;
+    const char *run_id;            /* what a joiner must give as --run-id; NULL: nothing */
     enum cli_screen screen;        /* where the progress is shown */
     int cpus;                      /* number of cpus of this process, before any thread is pinned */
     int number;                    /* of a joiner of a synchronous job; -1: it has none yet */
@@ -243,7 +244,6 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     return printed != VB_OK ? printed : kept;
 }
 
-/* Until now a Ctrl-C has ended the process, because there was nothing to save. */
 static void keep_chosen(void *arg, const struct vb_chosen *chosen)
 {
     struct reporter *r = arg;
@@ -293,7 +293,7 @@ static void tell_begun(void *arg)
     }
     if (tells && r->chosen.why[0] != '\0')
         fprintf(stderr, "recipe: %s; --rule, --lr and --epochs change it\n", r->chosen.why);
-    vb_interrupt_catch();
+    vb_interrupt_catch(); /* until now a Ctrl-C has ended the process: there was nothing to save */
     if (leads(r->o))
         open_ctl(r);
     vb_launch_tell_begun(r->launch);
@@ -348,20 +348,46 @@ static void tell_numbered(void *arg, int number)
 
     r->number = number;
     vb_log_set_rank(number);
-    if (r->run != NULL)
-        cli_train_run_log(r->run->dir, number, true);
+    if (r->run == NULL)
+        return;
+    pthread_mutex_lock(&r->run->lock);
+    r->run->number = number;
+    pthread_mutex_unlock(&r->run->lock);
+    cli_train_run_log(r->run->dir, number, true);
+}
+
+/* Returns what a joiner must give as --run-id, because the secret is made from it; NULL: nothing.
+ */
+static const char *run_id_of(const struct cli_job *job, const struct vb_launch *launch)
+{
+    return launch->run_id[0] != '\0' ? launch->run_id : job->run_id;
+}
+
+#define JOIN_TEXT (VB_DOORS_TEXT + VB_DERIVE_MAX + 96)
+
+/* Writes how others can join the job. run_id: NULL, or what they must give. */
+static const char *tell_to_join(const char *doors, const char *run_id, char text[JOIN_TEXT])
+{
+    snprintf(text, JOIN_TEXT, "others can join: verbena train --join %s --secret-file FILE%s%s%s",
+             doors, run_id != NULL ? " --run-id '" : "", run_id != NULL ? run_id : "",
+             run_id != NULL ? "'" : "");
+    return text;
 }
 
 /* A synchronous job can be joined from now on. */
 static void say_doors(void *arg, const char *doors)
 {
     const struct reporter *r = arg;
-    const char *id = r->launch->run_id;
+    char text[JOIN_TEXT];
 
-    VB_LOG_INFO("others can join: verbena train --join %s --secret-file FILE%s%s", doors,
-                id[0] != '\0' ? " --run-id " : "", id);
-    if (r->run != NULL && !r->run->ended)
+    VB_LOG_INFO("%s", tell_to_join(doors, r->run_id, text));
+    if (r->run == NULL)
+        return;
+    pthread_mutex_lock(&r->run->lock);
+    snprintf(r->run->doors, sizeof(r->run->doors), "%s", doors);
+    if (!r->run->ended)
         cli_train_run_begun(r->run);
+    pthread_mutex_unlock(&r->run->lock);
 }
 
 /* The supervisor knows ranks by the numbers that they had at the start. */
@@ -382,14 +408,17 @@ static void tell_grouped(void *arg, struct vb_group *group)
 static vb_status prepare_run(const struct train_asked *asked, struct vb_train_opts *o,
                              struct train_run *run)
 {
-    int rank = o->join.joined != NULL ? vb_joined_rank(o->join.joined) : o->group.rank;
     vb_status st = VB_OK;
 
+    if (o->join.caller != NULL)
+        run->number = -1;
+    else
+        run->number = o->join.joined != NULL ? vb_joined_rank(o->join.joined) : o->group.rank;
+    o->run.append = o->run.append || joins(o); /* its slot may have been used */
     if (leads(o))
         st = cli_train_run_prepare(run->dir, o->run.append, o->group.world);
-    if (st == VB_OK && !asked->job.ours && o->join.caller == NULL) /* its number is not known */
-        cli_train_run_log(run->dir, rank, o->run.append);
-    o->run.append = o->run.append || joins(o); /* its slot may have been used */
+    if (st == VB_OK && !asked->job.ours && run->number >= 0)
+        cli_train_run_log(run->dir, run->number, o->run.append);
     o->run.facts = &run->facts;
     run->leads = leads(o);
     pthread_mutex_init(&run->lock, NULL);
@@ -405,6 +434,28 @@ static void log_times(const struct cli_job *job)
     VB_LOG_INFO("times: %s", text);
 }
 
+static void fill_hooks(struct reporter *r, struct vb_train_hooks *hooks)
+{
+    if (r->screen != CLI_NO_SCREEN)
+        hooks->watch = cli_train_watch;
+    hooks->watch_arg = &r->screen;
+    hooks->watch_own = r->screen == CLI_TERMINAL;
+    hooks->report = report;
+    hooks->begun = tell_begun;
+    hooks->stop = is_to_stop;
+    hooks->ask = ask;
+    hooks->answer = answer;
+    hooks->chose = keep_chosen;
+    hooks->led = tell_led;
+    hooks->grouped = tell_grouped;
+    hooks->opened = tell_opened;
+    hooks->joinable = say_doors;
+    hooks->numbered = tell_numbered;
+    hooks->report_arg = hooks->begun_arg = hooks->stop_arg = hooks->ask_arg = hooks->chose_arg =
+        hooks->led_arg = hooks->grouped_arg = hooks->opened_arg = hooks->joinable_arg =
+            hooks->numbered_arg = r;
+}
+
 static int train(const struct train_asked *asked, const struct vb_launch *launch,
                  const struct vb_train_opts *opts)
 {
@@ -415,8 +466,12 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
                             .parsed = &asked->parsed,
                             .argv = asked->job.argv,
                             .argc = asked->job.argc + 2};
-    struct reporter r = {
-        .args = a, .o = &o, .launch = launch, .screen = CLI_SUPERVISOR, .number = -1};
+    struct reporter r = {.args = a,
+                         .o = &o,
+                         .launch = launch,
+                         .run_id = run_id_of(&asked->job, launch),
+                         .screen = CLI_SUPERVISOR,
+                         .number = -1};
     struct vb_train_result result;
     int stopped, rc;
     vb_status st;
@@ -430,31 +485,7 @@ static int train(const struct train_asked *asked, const struct vb_launch *launch
         vb_log_set_rank(o.group.world > 1 && !joins(&o) ? o.group.rank : -1);
     if (o.group.world > 1 && leads(&o))
         log_times(&asked->job);
-    if (r.screen != CLI_NO_SCREEN)
-        o.hooks.watch = cli_train_watch;
-    o.hooks.watch_arg = &r.screen;
-    o.hooks.watch_own = r.screen == CLI_TERMINAL;
-    o.hooks.report = report;
-    o.hooks.report_arg = &r;
-    o.hooks.begun = tell_begun;
-    o.hooks.begun_arg = &r;
-    o.hooks.stop = is_to_stop;
-    o.hooks.stop_arg = &r;
-    o.hooks.ask = ask;
-    o.hooks.answer = answer;
-    o.hooks.ask_arg = &r;
-    o.hooks.chose = keep_chosen;
-    o.hooks.chose_arg = &r;
-    o.hooks.led = tell_led;
-    o.hooks.led_arg = &r;
-    o.hooks.grouped = tell_grouped;
-    o.hooks.grouped_arg = &r;
-    o.hooks.opened = tell_opened;
-    o.hooks.opened_arg = &r;
-    o.hooks.joinable = say_doors;
-    o.hooks.joinable_arg = &r;
-    o.hooks.numbered = tell_numbered;
-    o.hooks.numbered_arg = &r;
+    fill_hooks(&r, &o.hooks);
     o.run.link = asked->job.link;
     if (a->run != NULL) {
         r.run = &run;
@@ -485,6 +516,29 @@ static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
     job->workers = vb_train_workers(o);
     job->vital = o->async.dedicated ? job->workers : 0;
     job->vital_end = job->vital + (o->async.replicas > 1 ? 0 : vb_train_servers(&o->async));
+}
+
+/* Ranks are started again by our supervisor, as workers that join, so that others must be able to.
+ * Returns -1 if --restart can work, or was not given; otherwise the exit code. */
+static int check_restart(const struct cli_job *job, const struct vb_launch *launch,
+                         const struct vb_train_opts *o)
+{
+    const struct vb_async_opts *async = &o->async;
+
+    if (job->restarts == 0)
+        return -1;
+    if (!job->ours && !cli_job_supervises(job, launch))
+        return cli_refuse(&cli_train, "--restart needs several ranks of --ranks or --hosts: nobody "
+                                      "else starts ranks again");
+    if (async->bounded && async->staleness == 0 && async->servers > 1)
+        return cli_refuse(&cli_train, "--restart: nobody can join a job with --staleness 0 and "
+                                      "several servers, and ranks are started again as joiners");
+    if (async->max_workers > 0 && async->max_workers <= vb_train_workers(o))
+        return cli_refuse(&cli_train,
+                          "--restart: --max-workers %d leaves no place for a rank that is started "
+                          "again: it joins the %d workers of the start",
+                          async->max_workers, vb_train_workers(o));
+    return -1;
 }
 
 /* Other workers can join only if the user chose the job's secret, because then the user can give
@@ -526,13 +580,11 @@ struct doors {
 static void say_root(const char *root, const void *arg)
 {
     const struct doors *doors = arg;
-    const char *id = doors->run_id;
+    char text[JOIN_TEXT];
 
     vb_launch_tell_doors(doors->launch, root);
-    if (doors->told)
-        return;
-    fprintf(stderr, "others can join: verbena train --join %s --secret-file FILE", root);
-    fprintf(stderr, id != NULL ? " --run-id '%s'\n" : "\n", id);
+    if (!doors->told)
+        fprintf(stderr, "%s\n", tell_to_join(root, doors->run_id, text));
 }
 
 static int run_job(const struct cli_command *command, struct train_asked *asked, const char *model)
@@ -555,6 +607,8 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
     if (rc < 0 && vb_train_check(&o) != VB_OK)
         rc = CLI_USAGE;
     if (rc < 0)
+        rc = check_restart(job, &launch, &o);
+    if (rc < 0)
         rc = cli_train_fits(job, &launch, &o);
     if (rc < 0)
         fill_outlive(&o, job);
@@ -571,7 +625,7 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
     o.join.words = words;
     o.join.say = say_root;
     doors = (struct doors){.launch = &launch,
-                           .run_id = launch.run_id[0] != '\0' ? launch.run_id : job->run_id,
+                           .run_id = run_id_of(job, &launch),
                            .told = job->secret_file == NULL && launch.supervised && job->ours};
     o.join.say_arg = &doors;
     rc = train(asked, &launch, &o);
@@ -591,7 +645,9 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
     if (job->secret_file == NULL && ((launch.supervised && !launch.joins) || !launch.has_secret))
         return cli_refuse(
             command, "--join needs the job's secret: give --secret-file FILE or set VB_SECRET");
-    launch.supervised = false; /* the secret of the job to join, not that of a launcher */
+    /* The secret of the job to join, not that of a launcher; but our supervisor has told the one
+     * that the job has made of file and run id. */
+    launch.supervised = launch.joins;
     return cli_job_secret(job, &launch, group);
 }
 
@@ -733,6 +789,7 @@ static int join(const struct cli_command *command, struct train_asked *a)
         o.plan = NULL; /* the job sends its plan to the joiner */
         o.join.joined = j.joined;
         o.join.caller = j.caller;
+        o.join.own = launch.joins;
         o.join.words = j.words; /* it may lead one day */
         o.join.words_len = j.words_len;
         rc = train(a, &launch, &o);
@@ -761,6 +818,10 @@ static int run_parsed(const struct cli_command *command, struct train_asked *a,
         vb_opts_given(parsed, "lr")) /* the engine takes 0 as "not given" */
         return cli_refuse(&cli_train, "--lr 0: the model would learn nothing; without --lr, a rate "
                                       "is chosen for the model and the batch");
+    if (vb_opts_given(parsed, "wait-ranks") && a->args.min_ranks == 0)
+        return cli_refuse(&cli_train, "--wait-ranks needs --min-ranks: no other job waits");
+    if (a->args.mixed_cpus)
+        return cli_refuse(&cli_train, "--mixed-cpus needs --join");
     if (a->args.dedicated && a->job.world == 0 && a->job.hosts == NULL)
         a->job.extra = vb_train_servers(&async); /* --ranks only counts workers */
     return run_job(command, a, model);

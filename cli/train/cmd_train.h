@@ -112,6 +112,8 @@ struct train_run {
     char *const *argv; /* the command line, beginning with "verbena train" */
     int argc;
     struct vb_run_facts facts; /* the engine fills them in */
+    int number;                /* of this rank; -1: a joiner has none yet; guarded by lock */
+    char doors[VB_DOORS_TEXT]; /* where a synchronous job can be joined; "": nowhere; the same */
     _Atomic bool leads;        /* this rank writes run.json */
     pthread_mutex_t lock;      /* guards run.json: another thread writes when this rank leads */
     bool ended;                /* run.json has the result; guarded by lock */

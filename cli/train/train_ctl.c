@@ -150,7 +150,7 @@ static void serve_line(struct train_ctl *c, int fd, const char *line)
 {
     struct vb_train_ask ask = {.kind = VB_ASK_NOTHING};
     double rates[2] = {(double)NAN, (double)NAN};
-    char rest;
+    int64_t rank;
 
     if (strcmp(line, "stop") == 0) {
         atomic_store(&c->stop, SIGINT);
@@ -159,8 +159,9 @@ static void serve_line(struct train_ctl *c, int fd, const char *line)
     }
     if (strcmp(line, "checkpoint") == 0)
         ask.kind = VB_ASK_CHECKPOINT;
-    else if (sscanf(line, "remove %d%c", &ask.rank, &rest) == 1)
-        ask.kind = VB_ASK_REMOVE;
+    else if (strncmp(line, "remove ", 7) == 0 && vb_parse_int(line + 7, &rank) && rank >= 0 &&
+             rank < VB_WORLD_MAX)
+        ask = (struct vb_train_ask){.kind = VB_ASK_REMOVE, .rank = (int)rank};
     if (ask.kind == VB_ASK_NOTHING) {
         reply(fd, false, "the job does not know this command", rates);
     } else if (c->async) {

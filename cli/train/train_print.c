@@ -95,10 +95,10 @@ static void print_lost(const struct vb_fault *f)
 {
     int p;
 
-    printf("\nat %6.1f s  rank %d (host %s) was lost after step %lld: %s; %d rank%s went on "
+    printf("\nat %6.1f s  rank %d (host %s) was %s after step %lld: %s; %d rank%s went on "
            "within %.3f s (ms: ",
-           f->at_s, f->rank, f->host, (long long)f->step, f->why, f->left, f->left == 1 ? "" : "s",
-           f->recovered_s);
+           f->at_s, f->rank, f->host, strcmp(f->what, "removed") == 0 ? "removed" : "lost",
+           (long long)f->step, f->why, f->left, f->left == 1 ? "" : "s", f->recovered_s);
     for (p = 0; p < VB_RECOVERY_PHASES; p++)
         printf("%s%s %.1f", p > 0 ? ", " : "", vb_recovery_phase_str((enum vb_recovery_phase)p),
                1e3 * f->phase_s[p]);

@@ -185,12 +185,6 @@ static void json_times(struct vb_json *json, const struct vb_group_opts *group)
 
 /* ---- run.json -------------------------------------------------------------------------------- */
 
-/* Returns the rank that writes. */
-static int number_of(const struct train_run *run)
-{
-    return run->o->join.joined != NULL ? vb_joined_rank(run->o->join.joined) : run->o->group.rank;
-}
-
 static void json_run(struct vb_json *json, const struct train_run *run, const char *state,
                      const char *why, const struct vb_train_result *result)
 {
@@ -202,7 +196,7 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     vb_json_int(json, "format", FORMAT);
     vb_json_text(json, "state", state);
     vb_json_text(json, "why", why);
-    vb_json_int(json, "lead", number_of(run));
+    vb_json_int(json, "lead", run->number);
     json_time(json, "started", f->unix_ns > 0 ? (time_t)(f->unix_ns / 1000000000u) : time(NULL));
     vb_json_int(json, "started_unix_ns", (int64_t)f->unix_ns);
     vb_json_int(json, "started_clock_ns", (int64_t)f->clock_ns);
@@ -220,7 +214,7 @@ static void json_run(struct vb_json *json, const struct train_run *run, const ch
     json_hosts(json, f, result);
     json_ranks(json, run, result);
     json_times(json, &run->o->group);
-    vb_json_text(json, "join", f->doors[0] != '\0' ? f->doors : NULL); /* for --join */
+    vb_json_text(json, "join", run->doors[0] != '\0' ? run->doors : NULL); /* for --join */
     vb_json_text(json, "transport_why", f->transport_why[0] != '\0' ? f->transport_why : NULL);
     json_plan(json, f->plan);
     json_versions(json);
@@ -313,7 +307,7 @@ static bool is_led(const struct train_run *run, const char *path)
     double lead = json != NULL ? vb_json_get_real(json, "run.lead") : -1;
 
     vb_json_destroy(json);
-    return run->o->elastic && lead > run->o->group.rank;
+    return run->o->elastic && lead > run->number;
 }
 
 void cli_train_run_led(struct train_run *run, bool far)

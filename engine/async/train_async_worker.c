@@ -121,14 +121,15 @@ vb_status vb_async_do_due(struct vb_async *a)
 }
 
 /* If the user wants to stop, tells server 0, which ends the job. Only a joiner leaves a job that
- * goes on: its user may not be the user of the job. */
+ * goes on: its user may not be the user of the job, unless the job's supervisor has started it. */
 static vb_status look_for_stop(struct vb_async *a)
 {
     const struct vb_train_hooks *hooks = &a->trainer->o->hooks;
+    const struct vb_train_join_opts *join = &a->trainer->o->join;
     int own = hooks->stop != NULL ? hooks->stop(hooks->stop_arg) : 0;
     int number = own != 0 ? own : atomic_load_explicit(&a->board->stop, memory_order_relaxed);
 
-    a->leaves = own != 0 && a->trainer->o->join.joined != NULL;
+    a->leaves = own != 0 && join->joined != NULL && !join->own;
     if (a->leaves)
         a->trainer->stopped = own;
     return number != 0 && !a->leaves ? vb_ps_worker_interrupt(a->worker, number) : VB_OK;

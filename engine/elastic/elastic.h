@@ -69,6 +69,7 @@ struct vb_trainer_form {
     bool under_way;               /* between preparing and the decision */
     bool prepared;      /* the new group is complete, and whether to go over to it is decided now */
     bool switched;      /* t->place.group is the new one; the old one is still open */
+    bool sure;          /* all members have switched */
     int64_t old_step;   /* the last step that the old group has agreed on, before the switch */
     int old_world;      /* number of ranks in the new group that were members of the old one; 0:
                            a step was made in this group */
@@ -117,6 +118,10 @@ vb_status vb_train_commit(struct vb_trainer *t, int64_t step);
  * shows, reports and saves from now on. Sends no message. */
 void vb_train_members_changed(struct vb_trainer *t);
 
+/* Returns whether the result was reported by a rank that has said goodbye. This rank then ends
+ * without an error and without a report. */
+bool vb_train_is_over(const struct vb_trainer *t);
+
 /* This rank cannot go on, because the others do so without it, or because it is cut off from them.
  * It does not save, show or report any more. */
 void vb_train_dropped(struct vb_trainer *t);
@@ -136,12 +141,14 @@ bool vb_train_may_lead(const struct vb_trainer *t);
  * vb_train_form_back(): takes the old seat again, also after a failure of the above. Then all
  * members tell each other in the old group whether they are ready; *all_p: all are.
  * vb_train_form_switch(): the members go over: commits that in the old group, and takes the new
- * seat. A barrier of the new group follows.
+ * seat.
+ * vb_train_form_enter(): all ranks of the new group meet in it for the first time.
  * vb_train_form_undo(): the members stay in the old group.
- * vb_train_form_done(): after the first step in the new group: closes the old one. */
+ * vb_train_form_done(): all have met again since then: closes the old one. */
 vb_status vb_train_form_prepare(struct vb_trainer *t, const struct vb_meeting *meeting);
 vb_status vb_train_form_back(struct vb_trainer *t, bool ready, bool *all_p);
 vb_status vb_train_form_switch(struct vb_trainer *t);
+vb_status vb_train_form_enter(struct vb_trainer *t);
 void vb_train_form_undo(struct vb_trainer *t);
 void vb_train_form_done(struct vb_trainer *t);
 

@@ -7,7 +7,8 @@
  *              and all that hangs on it stay as they are
  *     back     the members tell each other, in the old group, that they are ready
  *     switch   each member commits one more step in the old group, and is in the new one then
- *     done     the first step in the new group is made, so all have switched: the old one is closed
+ *     enter    a barrier of the new group: whoever comes out of it knows that all have switched
+ *     done     the first step in the new group is made, so all know it: the old one is closed
  *
  * If a member dies before it has switched, the others agree in the old group. If the agreed step is
  * the one of the switch, one of them may have made steps in the new group: so all go over to it,
@@ -185,6 +186,8 @@ vb_status vb_train_form_back(struct vb_trainer *t, bool ready, bool *all_p)
 
     if (t->form.other.group != NULL)
         swap_seats(t);
+    if (!ready && t->form.other.group != NULL) /* others may wait for this rank there */
+        vb_group_abort(t->form.other.group, "a rank could not form the group");
     t->form.prepared = ready && t->form.under_way;
     st = vb_group_gather(t->place.group, &own, sizeof(own), all);
     for (i = 0, *all_p = true; i < t->world && st == VB_OK; i++)
@@ -215,7 +218,9 @@ static vb_status go_over(struct vb_trainer *t)
     f->under_way = f->prepared = false;
     swap_seats(t);
     f->switched = true;
+    f->sure = false;
     f->failed = 0;
+    t->evals.view = t->view; /* as on joiners: what is known of evaluations is the same on all */
     t->ops->formed(t, true);
     if (f->ended != NULL)
         f->ended(f->ended_arg, true);
@@ -223,6 +228,7 @@ static vb_status go_over(struct vb_trainer *t)
     vb_group_is_before(t->place.group, f->other.group);
     vb_group_trace(t->place.group, t->trace.trace);
     vb_group_wait_stats_reset(t->place.group);
+    t->laps.late_ns = 0;
     vb_train_record_group(t, t->place.group);
     if (hooks->grouped != NULL) {
         hooks->grouped(hooks->grouped_arg, t->place.group);
@@ -239,6 +245,14 @@ vb_status vb_train_form_switch(struct vb_trainer *t)
     if (!vb_group_commit(t->place.group, t->form.old_step + 1))
         return vb_err(VB_ERR_PEER, "a rank was lost while a new group was formed");
     return go_over(t);
+}
+
+vb_status vb_train_form_enter(struct vb_trainer *t)
+{
+    vb_status st = vb_group_barrier(t->place.group);
+
+    t->form.sure = st == VB_OK;
+    return st;
 }
 
 void vb_train_form_undo(struct vb_trainer *t)
@@ -296,7 +310,7 @@ bool vb_train_form_is_sure(const struct vb_trainer *t, const struct vb_agreed *a
 {
     int i, left = 0;
 
-    if (t->form.old_world == 0)
+    if (t->form.old_world == 0 || t->form.sure)
         return true;
     for (i = 0; i < t->form.old_world; i++)
         left += vb_agreed_has(agreed, i);

@@ -213,7 +213,6 @@ static vb_status catch_up(struct vb_trainer *t, const struct vb_agreed *agreed)
 /* This rank takes its place in the view. */
 static vb_status rebuild(struct vb_trainer *t, const struct vb_agreed *agreed)
 {
-    bool led = t->leads;
     vb_status st;
 
     t->view = agreed->number;
@@ -227,8 +226,6 @@ static vb_status rebuild(struct vb_trainer *t, const struct vb_agreed *agreed)
     st = vb_trainer_repartition(t, t->rank, t->world);
     if (st != VB_OK)
         return st;
-    if (t->leads && !led)
-        vb_train_record_lead(t);
     vb_train_members_changed(t);
     return VB_OK;
 }
@@ -294,6 +291,8 @@ vb_status vb_train_recover(struct vb_trainer *t, vb_status st)
             vb_train_dropped(t);
             return VB_ERR_PEER;
         }
+        if (vb_train_is_over(t)) /* this rank must not lead a job that has ended */
+            return VB_ERR_PEER;
         note_lost(t, r, &agreed);
         r->agree_s += phase_s(t);
         st = vb_group_regroup(t->place.group, agreed.members, agreed.n, agreed.number);

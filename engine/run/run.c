@@ -196,11 +196,11 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p,
     vb_train_recover_begin(t);
     if (st == VB_OK)
         st = go_on(t, *stop_p, result);
-    while (st == VB_ERR_PEER && !vb_run_is_over(t)) {
+    while (st == VB_ERR_PEER && !vb_train_is_over(t)) {
         st = vb_train_recover(t, st);
         if (st != VB_OK)
             break;
-        if (vb_run_is_over(t)) { /* the others have left */
+        if (vb_train_is_over(t)) { /* the others have left */
             st = VB_ERR_PEER;
             break;
         }
@@ -209,7 +209,7 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p,
             st = go_on(t, *stop_p, result);
     }
     vb_train_recover_end(t);
-    if (st == VB_ERR_PEER && vb_run_is_over(t))
+    if (st == VB_ERR_PEER && vb_train_is_over(t))
         st = vb_run_end(t, result);
     if (st != VB_OK)
         vb_trainer_give_up(t, st); /* closing waits for ranks that wait for this one */

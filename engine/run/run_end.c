@@ -15,18 +15,6 @@ vb_status vb_run_tell(const struct vb_trainer *t, struct vb_train_result *result
     return t->o->hooks.report(t->o->hooks.report_arg, result);
 }
 
-bool vb_run_is_over(const struct vb_trainer *t)
-{
-    int r;
-
-    if (!vb_train_is_elastic(t->o) || t->place.group == NULL)
-        return false;
-    for (r = 0; r < vb_group_world(t->place.group); r++)
-        if (r != t->number && !t->removed[r] && vb_group_end(t->place.group, r) == VB_END_LEFT)
-            return true;
-    return false;
-}
-
 /* A rank was lost while this one waited for the report. The lead does not recover any more: it says
  * goodbye when it has reported, unless it is the one that was lost. */
 static vb_status wait_for_lead(struct vb_trainer *t)
@@ -40,7 +28,7 @@ static vb_status wait_for_lead(struct vb_trainer *t)
         (void)vb_progress(t->place.group);
         nanosleep(&pause, NULL);
     }
-    return vb_run_is_over(t) ? VB_OK : VB_ERR_PEER;
+    return vb_train_is_over(t) ? VB_OK : VB_ERR_PEER;
 }
 
 /* What is recorded has an end before the report, because the lead waits for the last records of
@@ -64,7 +52,7 @@ vb_status vb_run_end(struct vb_trainer *t, struct vb_train_result *result)
 {
     vb_status st;
 
-    if (vb_run_is_over(t)) {
+    if (vb_train_is_over(t)) {
         result->reports = false;
         result->stopped = t->stopped;
         return VB_OK;

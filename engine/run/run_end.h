@@ -15,10 +15,6 @@
  * this again with the same result. */
 vb_status vb_run_end(struct vb_trainer *t, struct vb_train_result *result);
 
-/* Elastic jobs: returns whether the result was reported by a rank that has said goodbye. This rank
- * then ends without an error and without a report. */
-bool vb_run_is_over(const struct vb_trainer *t);
-
 /* Reports the result if it is this rank that reports. */
 vb_status vb_run_tell(const struct vb_trainer *t, struct vb_train_result *result);
 

@@ -119,6 +119,8 @@ vb_status vb_run_form(struct vb_trainer *t, struct run_stop *stop)
     bool ready, all = false;
     vb_status st = call_members(t, &c, &fd);
 
+    if (st == VB_OK) /* no step may have been made since the last group was formed */
+        vb_train_form_done(t);
     if (st != VB_OK || c.world < 2) {
         if (fd >= 0)
             (void)close(fd);
@@ -136,7 +138,7 @@ vb_status vb_run_form(struct vb_trainer *t, struct run_stop *stop)
     else if (st == VB_OK)
         st = vb_train_form_switch(t);
     if (st == VB_OK && all)
-        st = vb_group_barrier(t->place.group);
+        st = vb_train_form_enter(t);
     if (st == VB_OK && all && t->leads)
         VB_LOG_INFO("after step %lld %d rank%s joined: training goes on with %d",
                     (long long)t->step, t->form.joiners, t->form.joiners == 1 ? "" : "s", t->world);
@@ -146,9 +148,9 @@ vb_status vb_run_form(struct vb_trainer *t, struct run_stop *stop)
 
 vb_status vb_run_form_joined(struct vb_trainer *t)
 {
-    vb_status st = vb_group_barrier(t->place.group);
+    vb_status st = vb_group_barrier(t->place.group); /* of prepare() */
 
     if (st == VB_OK)
         st = vb_trainer_repartition(t, t->rank, t->world);
-    return st == VB_OK ? vb_group_barrier(t->place.group) : st;
+    return st == VB_OK ? vb_train_form_enter(t) : st;
 }

@@ -349,8 +349,11 @@ vb_status vb_run_stop_form(struct run_stop *s)
 void vb_run_stop_formed(struct run_stop *s, bool stays)
 {
     struct stop_line *line = s->line;
+    int i;
 
     if (s->aside != NULL && stays) {
+        if (atomic_load(&s->aside->is_to_leave))
+            atomic_store(&line->is_to_leave, true);
         s->dead = s->aside;
         memset((void *)s->t->removed, 0, sizeof(s->t->removed));
     } else if (s->aside != NULL) {
@@ -362,6 +365,8 @@ void vb_run_stop_formed(struct run_stop *s, bool stays)
         close_line(s->dead);
     if (s->line != NULL && signal_of(atomic_load(&s->line->last)) == VB_RUN_FORM)
         atomic_store(&s->line->last, 0);
+    for (i = 0; s->line != NULL && i < s->line->ranks; i++)
+        atomic_store(&s->line->confirmed[i], 0);
 }
 
 /* ---- a rank leaves --------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/run/run_wait.h"
+#include "engine/run/run_ask.h"
 
 #include <poll.h>
 
@@ -70,6 +71,29 @@ static vb_status ask(struct vb_trainer *t, struct run_stop *stop, int *verdict_p
     return over != VB_OK ? over : st;
 }
 
+/* The lead answers the user of verbena ctl, who would otherwise wait for as long. No rank leaves
+ * here, because there are too few already; one that was told to before leaves when they go on. */
+static vb_status answer_user(struct vb_trainer *t, struct run_stop *stop)
+{
+    const struct vb_train_hooks *hooks = &t->o->hooks;
+    struct vb_train_ask ask;
+    vb_status st;
+
+    if (!t->leads || hooks->ask == NULL)
+        return VB_OK;
+    ask = hooks->ask(hooks->ask_arg, t->step);
+    if (ask.kind != VB_ASK_NOTHING)
+        t->ask = (struct vb_trainer_ask){.what = ask};
+    if (t->ask.what.kind == VB_ASK_REMOVE) {
+        t->ask = (struct vb_trainer_ask){.what = {.kind = VB_ASK_NOTHING}};
+        hooks->answer(hooks->ask_arg, false,
+                      "too few ranks are left (--min-ranks), and the job waits for others; stop "
+                      "ends it");
+    }
+    st = vb_train_saves_look(t);
+    return st == VB_OK && !vb_run_stop_is_to_leave(stop) ? vb_run_ask(t, stop) : st;
+}
+
 vb_status vb_run_wait(struct vb_trainer *t, struct run_stop *stop)
 {
     int verdict = WAIT_MORE;
@@ -89,7 +113,9 @@ vb_status vb_run_wait(struct vb_trainer *t, struct run_stop *stop)
     }
     while (st == VB_OK && verdict == WAIT_MORE && t->stopped == 0) {
         vb_train_does(t, VB_DOES_END);
-        st = ask(t, stop, &verdict);
+        st = answer_user(t, stop);
+        if (st == VB_OK)
+            st = ask(t, stop, &verdict);
         if (st == VB_OK && verdict == WAIT_MORE && t->stopped == 0)
             poll(NULL, 0, LOOK_MS);
     }

@@ -265,6 +265,7 @@ struct vb_joined;
 struct vb_train_join_opts {
     struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: none */
     struct vb_caller *caller; /* borrowed: the same for a synchronous job */
+    bool own; /* the job's supervisor has started this process: its user is that of the job */
     const char *words; /* arguments for joiners, each with a zero byte; NULL: nobody can join */
     size_t words_len;
     /* Asynchronous jobs: called on rank 0 with the address for joiners; may be NULL. */

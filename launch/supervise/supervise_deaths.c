@@ -96,14 +96,8 @@ static int stopped_by(const siginfo_t *info)
 
 static void note_failure(struct job *job, int rank, const siginfo_t *info)
 {
-    int number = stopped_by(info);
-
-    job->exit_code = number != 0 ? 128 + number : 1;
-    if (number != 0)
-        vb_relay_say(job->relay,
-                     "the job has stopped early, because a rank received signal %d (%s)", number,
-                     strsignal(number));
-    else if (job->suspect < 0)
+    job->exit_code = 1;
+    if (job->suspect < 0)
         say_failure(job, rank, info);
     vb_job_enter(job, GRACE);
 }
@@ -150,6 +144,22 @@ static void note_end(struct job *job, int rank)
     job->ended_well = true;
     if (job->alive > 0)
         vb_job_enter(job, GRACE);
+}
+
+/* A rank has stopped early, and this process did not ask it to: the user has sent a signal to a
+ * rank, or a command to the one that reports. All stop then. They have the time that they have
+ * after a Ctrl-C, because one of them may still evaluate, save and report. */
+static void note_early(struct job *job, int rank, const siginfo_t *info)
+{
+    int number = stopped_by(info);
+
+    if (job->stage == RUNNING) {
+        job->exit_code = 128 + number;
+        vb_relay_warn(job->relay, "the job stops early: a rank was asked to, by signal %d (%s)%s",
+                      number, strsignal(number), number == SIGINT ? " or by verbena ctl" : "");
+        vb_job_enter(job, STOPPING);
+    }
+    note_end(job, rank);
 }
 
 /* Each host that cannot be used is reported, because none of them fails because of another. */
@@ -227,61 +237,69 @@ void vb_job_check_suspect(struct job *job)
     job->suspect = -1;
 }
 
+/* A rank that is dead. Returns false if the death needs nothing more: the job can do without the
+ * rank, or ends anyway. */
+static bool is_failure(struct job *job, int rank, const siginfo_t *info)
+{
+    if (job->remote != NULL && !job->remote->has_hello[rank]) {
+        if (job->again[rank].n == 0)
+            note_host(job, rank, info);
+        else
+            note_no_start(job, rank, info);
+    } else if (info->si_code == CLD_EXITED && info->si_status == 0) {
+        note_end(job, rank);
+    } else if (job->stage <= STOPPING && stopped_by(info) != 0) {
+        note_early(job, rank, info);
+    } else if (may_lose(job, rank, info)) {
+        vb_job_lose(job, rank);
+    } else if (can_do_without(job, rank, info)) {
+        if (job->stage == RUNNING)
+            say_death(job, rank, info, true);
+        vb_job_restart_later(job, rank);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+/* A cause is reported in the grace time too. Once the job is being ended on purpose, deaths are not
+ * reported. */
+static void act_on_failure(struct job *job, int rank)
+{
+    const siginfo_t *info = &job->dead[rank];
+
+    if (job->stage == RUNNING) {
+        if (!is_cause(job, info))
+            rank = find_cause(job, rank, job->dead);
+        note_failure(job, rank, &job->dead[rank]);
+    } else if (job->stage == STOPPING) {
+        vb_job_enter(job, GRACE); /* the others cannot finish their step without this rank */
+    } else if (job->stage == GRACE && !job->interrupted &&
+               (is_cause(job, info) || rank == job->suspect)) {
+        job->suspect = -1;
+        say_failure(job, rank, info);
+    }
+}
+
 /* A rank that was killed or found bad usage is the cause of the failure; a rank that exited by
  * itself has only noticed it. The latter may even have ended first, because the connections of a
- * process close before it is dead. So a cause is reported in the grace time too. Once the job is
- * being ended on purpose, deaths are not reported. */
+ * process close before it is dead. */
 void vb_job_reap(struct job *job)
 {
-    siginfo_t info, first = {0};
-    int i, first_rank = -1;
+    siginfo_t info;
+    int i, first = -1;
 
     (void)vb_job_has_begun(job); /* reads the news */
     for (i = 0; i < job->ranks; i++) {
         if (!reap(job, i, &info))
             continue;
         job->dead[i] = info;
-        if (job->remote != NULL && !job->remote->has_hello[i]) {
-            if (job->again[i].n == 0)
-                note_host(job, i, &info);
-            else
-                note_no_start(job, i, &info);
-            continue;
-        }
-        if (info.si_code == CLD_EXITED && info.si_status == 0) {
-            note_end(job, i);
-            continue;
-        }
-        if (job->stage == STOPPING && stopped_by(&info) != 0) {
-            note_end(job, i);
-            continue;
-        }
-        if (may_lose(job, i, &info)) {
-            vb_job_lose(job, i);
-            continue;
-        }
-        if (can_do_without(job, i, &info)) {
-            if (job->stage == RUNNING)
-                say_death(job, i, &info, true);
-            vb_job_restart_later(job, i);
-            continue;
-        }
-        if (first_rank < 0 || (!is_cause(job, &first) && is_cause(job, &info))) {
-            first = info;
-            first_rank = i;
-        }
+        if (is_failure(job, i, &info) &&
+            (first < 0 || (!is_cause(job, &job->dead[first]) && is_cause(job, &info))))
+            first = i;
     }
-    if (first_rank >= 0 && !is_cause(job, &first) && job->stage == RUNNING)
-        first_rank = find_cause(job, first_rank, job->dead);
-    if (first_rank >= 0 && job->stage == RUNNING) {
-        note_failure(job, first_rank, &job->dead[first_rank]);
-    } else if (first_rank >= 0 && job->stage == STOPPING) {
-        vb_job_enter(job, GRACE); /* the others cannot finish their step without this rank */
-    } else if (first_rank >= 0 && job->stage == GRACE && !job->interrupted &&
-               (is_cause(job, &first) || first_rank == job->suspect)) {
-        job->suspect = -1;
-        say_failure(job, first_rank, &first);
-    }
+    if (first >= 0)
+        act_on_failure(job, first);
 }
 
 /* While no rank is gone, the user may have paused the job. */

@@ -114,7 +114,8 @@ static void kill_if_stopped(struct job *job, int rank)
     kill(-job->pids[rank], SIGKILL);
 }
 
-/* Others have ended well, and those that are left were dropped and do not know it. */
+/* Others have printed the result and ended, and those that are left were dropped and do not know
+ * it. A rank that has ended well before may be one that the user has removed. */
 static bool all_left_are_lost(const struct job *job)
 {
     int i;
@@ -122,7 +123,7 @@ static bool all_left_are_lost(const struct job *job)
     for (i = 0; i < job->ranks; i++)
         if (job->pids[i] > 0 && !job->causes.ends[i].lost && !vb_job_is_stopped(job, i))
             return false;
-    return job->ended_well && job->alive > 0;
+    return job->ended_well && vb_relay_printed(job->relay) && job->alive > 0;
 }
 
 void vb_job_check_lost(struct job *job)
@@ -207,8 +208,8 @@ static void judge(struct job *job)
         return;
     }
     job->exit_code = 1;
-    if (!job->ended_well) {
-        say_nobody_left(job);
+    if (!job->ended_well || (!vb_relay_printed(job->relay) && to_die(job, false, true) >= 0)) {
+        say_nobody_left(job); /* who has ended well was removed */
     } else if (alone >= 0) {
         explain(job, alone, why, sizeof(why));
         vb_relay_say(job->relay, "%s", why);

@@ -276,6 +276,7 @@ struct vb_lost {
 struct vb_again {
     uint64_t at_ns; /* time of the start; 0: not now */
     int n;          /* how often it was started again */
+    int number;     /* of this start, among all of the job */
 };
 
 struct job {
@@ -312,7 +313,8 @@ struct job {
     struct vb_lost *lost;   /* one for each rank */
     uint64_t say_ns;        /* time to name ranks that were lost; 0: none is waiting for that */
     struct vb_again *again; /* one for each rank */
-    int n_again;            /* number of starts so far */
+    int n_again;            /* number of starts so far, and of those that are planned */
+    bool said_none;         /* the user knows that no rank can be started again now */
     bool judged;            /* vb_job_judge() was called, after all ranks have ended */
     struct pollfd *fds;     /* the signal pipe, begun_fd, then the descriptors of the relay */
 };
@@ -336,6 +338,10 @@ bool vb_job_has_begun(struct job *job);
 
 bool vb_job_is_stopped(const struct job *job, int rank); /* by SIGSTOP; on this host only */
 
+/* Notes whether all remaining ranks are stopped, and ends the job if they are for too long. */
+void vb_job_note_stopped(struct job *job);
+void vb_job_check_stopped(struct job *job);
+
 /* ---- elastic jobs (supervise_elastic.c) ------------------------------------------------------ */
 
 /* A rank of an elastic job has ended, not with exit 0, and others are left that may go on. */
@@ -344,6 +350,9 @@ void vb_job_lose(struct job *job, int rank);
 /* Tells ranks which others have ended, names those that were lost, kills a rank that is stopped and
  * that others have lost, and ends ranks that are left over when others have ended well. */
 void vb_job_check_lost(struct job *job);
+
+/* When all ranks have ended, finds out whether the job has failed, and says why. */
+void vb_job_judge(struct job *job);
 
 /* ---- ranks that are started again (supervise_restart.c) ---------------------------------------
  */
@@ -354,12 +363,5 @@ void vb_job_restart_later(struct job *job, int rank);
 
 /* Starts the ranks whose pause is over. */
 vb_status vb_job_check_restarts(struct job *job);
-
-/* When all ranks have ended, finds out whether the job has failed, and says why. */
-void vb_job_judge(struct job *job);
-
-/* Notes whether all remaining ranks are stopped, and ends the job if they are for too long. */
-void vb_job_note_stopped(struct job *job);
-void vb_job_check_stopped(struct job *job);
 
 #endif

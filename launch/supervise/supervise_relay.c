@@ -103,7 +103,7 @@ void vb_relay_destroy(struct vb_relay *relay)
 /* Opens a log without blocking: a blocking open of a FIFO would wait for its reader. */
 static vb_status open_log(const char *path, bool appends, int *fd_p)
 {
-    int how = appends ? O_APPEND : O_TRUNC;
+    int how = appends ? O_APPEND : O_APPEND | O_TRUNC; /* a joiner may write there, too */
     int fd = open(path, O_WRONLY | O_CREAT | how | O_CLOEXEC | O_NONBLOCK, 0666);
     struct stat sb;
 

@@ -11,6 +11,23 @@
 
 #define PAUSE_MS 1000
 #define PAUSE_MAX_MS 60000
+#define LOOK_NS UINT64_C(100000000)
+
+/* Workers join an asynchronous job at rank 0. If that is gone, the others go on with its standby.
+ */
+static bool can_join(const struct job *job)
+{
+    return !job->o->outlive || job->pids[0] > 0;
+}
+
+static void drop(struct job *job, int rank)
+{
+    job->again[rank].at_ns = 0;
+    if (!job->said_none)
+        vb_relay_warn(job->relay, "rank %d is not started again: nobody can join without rank 0",
+                      rank);
+    job->said_none = true;
+}
 
 void vb_job_restart_later(struct job *job, int rank)
 {
@@ -19,12 +36,16 @@ void vb_job_restart_later(struct job *job, int rank)
 
     if (job->n_again >= job->o->restarts || job->stage != RUNNING || job->alive == 0)
         return;
+    if (!can_join(job)) {
+        drop(job, rank);
+        return;
+    }
     if (job->remote != NULL && !job->causes.ends[rank].reaped)
         vb_remote_move(job->remote, rank); /* its host may be gone */
     if (again->n < 6)
         pause_ms = (uint64_t)PAUSE_MS << again->n;
     again->n++;
-    job->n_again++;
+    again->number = ++job->n_again;
     again->at_ns = vb_clock_ns() + pause_ms * 1000000;
 }
 
@@ -55,20 +76,30 @@ static vb_status start(struct job *job, int rank)
     job->in_fds[rank] = child.in_fd;
     job->alive++;
     vb_relay_warn(job->relay, "rank %d is started again%s%s (%d of %d, --restart)", rank,
-                  host != NULL ? " on host " : "", host != NULL ? host : "", job->n_again,
-                  job->o->restarts);
+                  host != NULL ? " on host " : "", host != NULL ? host : "",
+                  job->again[rank].number, job->o->restarts);
     return VB_OK;
 }
 
-/* The output of the process before must be read to its end. */
-static bool is_ready(struct job *job, int rank)
+/* Returns 0 if a rank can be started now; otherwise the time until the next look. The output of the
+ * process before must be read to its end. */
+static uint64_t pause_ns(struct job *job, int rank)
 {
-    return job->causes.doors[0] != '\0' && vb_relay_ended(job->relay, rank);
+    if (!vb_relay_ended(job->relay, rank))
+        return LOOK_NS;
+    if (job->causes.doors[0] != '\0')
+        return 0;
+    if (!job->said_none)
+        vb_relay_warn(
+            job->relay,
+            "rank %d is not started again yet: the job has not said where others can join", rank);
+    job->said_none = true;
+    return 10 * LOOK_NS;
 }
 
 vb_status vb_job_check_restarts(struct job *job)
 {
-    uint64_t now = vb_clock_ns();
+    uint64_t now = vb_clock_ns(), wait_ns;
     vb_status st = VB_OK;
     int i;
 
@@ -77,9 +108,12 @@ vb_status vb_job_check_restarts(struct job *job)
             continue;
         if (job->stage != RUNNING || job->alive == 0 || job->ended_well) {
             job->again[i].at_ns = 0;
+        } else if (!can_join(job)) {
+            drop(job, i);
         } else if (now >= job->again[i].at_ns) {
-            job->again[i].at_ns = is_ready(job, i) ? 0 : now + UINT64_C(100000000);
-            if (job->again[i].at_ns == 0)
+            wait_ns = pause_ns(job, i);
+            job->again[i].at_ns = wait_ns > 0 ? now + wait_ns : 0;
+            if (wait_ns == 0)
                 st = start(job, i);
         }
     }

@@ -332,8 +332,8 @@ void vb_control_close(struct control *c)
     if (c == NULL)
         return;
     pthread_mutex_lock(&c->lock);
-    /* A goodbye would tell those that must end, too, that the job is done. */
-    for (i = 0; i < c->opts.slots && vb_agree_has_ended(c); i++)
+    /* A goodbye would tell others that the job is done. */
+    for (i = 0; i < c->opts.slots && (c->forsaken || vb_agree_has_ended(c)); i++)
         vb_fd_close(&c->conns[i].fd);
     vb_agree_leave(c);
     for (i = 0; i < c->opts.slots; i++)
@@ -428,6 +428,13 @@ void vb_control_abort(struct control *c, const char *why)
     vb_control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* so later waits fail at once */
     pthread_mutex_unlock(&c->lock);
     vb_control_wake(c);
+}
+
+void vb_control_forsake(struct control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->forsaken = true;
+    pthread_mutex_unlock(&c->lock);
 }
 
 void vb_control_lose(struct control *c, int rank, const char *why)

@@ -109,6 +109,9 @@ bool vb_control_heard_since(struct control *control, int rank, uint64_t ns);
 
 void vb_control_abort(struct control *control, const char *why);
 
+/* This rank cannot go on: vb_control_close() says no goodbye, so the others take it for lost. */
+void vb_control_forsake(struct control *control);
+
 /* What heartbeats carry: the number of steps, what the rank does (enum vb_activity), and for which
  * rank it waits. Any thread may call these. */
 void vb_control_step(struct control *control);

@@ -251,6 +251,7 @@ struct control {
     pthread_cond_t changed;
     int wake_fd, epoll_fd;
     bool stopping;
+    bool forsaken; /* no goodbye is said */
 
     struct conn *conns; /* one for each slot; the entry of this rank is never connected */
     struct records records;

@@ -65,7 +65,7 @@ static struct vb_group_opts new_options(const struct vb_group *g, const struct v
     opts.timeout_ms = (int)(g->opts.timeout_ms / g->opts.patience + 0.5);
     opts.open_ms = m->open_ms;
     opts.announce = NULL;
-    opts.lost = NULL; /* it knows the ranks of the start */
+    opts.renumbers = true; /* who hears of losses knows the ranks of the start */
     opts.hopeless = &l->gone;
     return opts;
 }
@@ -104,10 +104,12 @@ vb_status vb_group_form(struct vb_group *g, const struct vb_meeting *m, struct v
 
 bool vb_group_take_agreed(struct vb_group *g, const struct vb_agreed *agreed)
 {
-    if (agreed->number > g->view_tried)
-        g->view_tried = agreed->number;
-    return vb_group_status(g) == VB_OK && agreed->step > 0 &&
-           vb_control_commit(g->control, (uint64_t)agreed->step, agreed->number);
+    bool done = vb_group_status(g) == VB_OK && agreed->step > 0 &&
+                vb_control_commit(g->control, (uint64_t)agreed->step, agreed->number);
+
+    if (!done && agreed->number > g->view_tried)
+        g->view_tried = agreed->number; /* the next one that counts is another one */
+    return done;
 }
 
 void vb_group_is_before(struct vb_group *g, struct vb_group *before)
@@ -121,19 +123,22 @@ void vb_group_is_before(struct vb_group *g, struct vb_group *before)
 
 vb_status vb_group_set_ids(struct vb_group *g, const int *ids)
 {
-    int *copy = malloc((size_t)g->world * sizeof(*copy));
+    int *copy;
 
+    VB_ASSERT(atomic_load(&g->ids) == NULL); /* the control thread may be reading them */
+    copy = malloc((size_t)g->world * sizeof(*copy));
     if (copy == NULL)
         return vb_err_sys("malloc");
     memcpy(copy, ids, (size_t)g->world * sizeof(*copy));
-    free(g->ids);
-    g->ids = copy;
+    atomic_store(&g->ids, copy);
     return VB_OK;
 }
 
 int vb_group_id(const struct vb_group *g, int rank)
 {
-    return g != NULL && g->ids != NULL && rank >= 0 && rank < g->world ? g->ids[rank] : rank;
+    const int *ids = g != NULL ? atomic_load(&g->ids) : NULL;
+
+    return ids != NULL && rank >= 0 && rank < g->world ? ids[rank] : rank;
 }
 
 int vb_group_rank_of_id(const struct vb_group *g, int id)

@@ -48,6 +48,15 @@ static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
     return vb_sock_listen_unix(name, NULL, fd_p);
 }
 
+/* Called by the control thread. */
+static void tell_lost(void *arg, int rank, const char *why)
+{
+    const struct vb_group *g = arg;
+
+    if (g->opts.lost != NULL && (!g->opts.renumbers || atomic_load(&g->ids) != NULL))
+        g->opts.lost(g->opts.lost_arg, vb_group_id(g, rank), why);
+}
+
 /* Starts the control thread, which takes over listen_fd, also on a new unix socket. */
 static vb_status listen_on(struct vb_group *g, int listen_fd)
 {
@@ -66,8 +75,8 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
                                 .heard = g->heard,
                                 .alarm = vb_group_wake,
                                 .arg = g,
-                                .lost = g->opts.lost,
-                                .lost_arg = g->opts.lost_arg,
+                                .lost = tell_lost,
+                                .lost_arg = g,
                                 .hopeless = g->opts.hopeless,
                                 .news = &g->news};
     char unix_name[WIRE_UNIX_NAME];

@@ -74,6 +74,7 @@ struct vb_group_opts {
      * rank. Must not wait and must not call functions of the group. May be NULL. */
     void (*lost)(void *arg, int rank, const char *why);
     void *lost_arg;
+    bool renumbers; /* lost is told the numbers of vb_group_set_ids(), and nothing before it */
 };
 
 #define VB_GROUP_TIMEOUT_MS 60000
@@ -311,6 +312,9 @@ bool vb_agreed_has(const struct vb_agreed *agreed, int rank); /* the rank is a m
 /* This rank is about to leave while the others go on: nothing that it closes from now on waits for
  * them. */
 void vb_group_leaves(struct vb_group *group);
+
+/* This rank cannot go on: when it closes the group, the others take it for lost. */
+void vb_group_forsake(struct vb_group *group);
 
 /* The process of a rank has ended for certain: whoever has started it has reaped it. Any thread may
  * call this. */

@@ -78,6 +78,11 @@ vb_status vb_group_agree(struct vb_group *g, struct vb_agreed *agreed_p)
     return VB_OK;
 }
 
+void vb_group_forsake(struct vb_group *g)
+{
+    vb_control_forsake(g->control);
+}
+
 bool vb_agreed_has(const struct vb_agreed *agreed, int rank)
 {
     int i;

@@ -34,8 +34,8 @@ bool vb_group_take_agreed(struct vb_group *group, const struct vb_agreed *agreed
 void vb_group_is_before(struct vb_group *group, struct vb_group *before);
 
 /* The numbers by which people know the ranks of a group: each rank keeps its number when the
- * members form another group. At first they are the ranks. ids has world elements, and is copied.
- * The last returns the rank that has a number; -1: none. */
+ * members form another group. At first they are the ranks. ids has world elements, is copied, and
+ * is set once. The last returns the rank that has a number; -1: none. */
 vb_status vb_group_set_ids(struct vb_group *group, const int *ids);
 int vb_group_id(const struct vb_group *group, int rank);
 int vb_group_rank_of_id(const struct vb_group *group, int id);

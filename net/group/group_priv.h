@@ -134,8 +134,8 @@ struct vb_group {
     struct group_sync sync;
     struct group_view view;
     struct vb_group
-        *before; /* that has formed this one, and may still have to decide; NULL: none */
-    int *ids;    /* numbers of the ranks (group_form.h); NULL: they are the ranks */
+        *before;      /* that has formed this one, and may still have to decide; NULL: none */
+    int *_Atomic ids; /* numbers of the ranks (group_form.h); NULL: they are the ranks */
     char met_at[VB_ROOT_TEXT]; /* where this group has met, if it was formed by another one */
     int *agreed;               /* the members of the view that vb_group_agree() has returned last */
     uint32_t view_tried; /* the highest number of a view that this rank has tried to come to */

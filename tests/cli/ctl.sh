@@ -19,7 +19,10 @@ refused 2 'remove takes the number of a rank' "$dir" remove
 refused 2 'remove takes the number of a rank' "$dir" stop 3
 refused 2 "'x' is not the number of a rank" "$dir" remove x
 refused 2 "'-1' is not the number of a rank" "$dir" remove -- -1
+refused 2 "'4294967297' is not the number of a rank" "$dir" remove 4294967297
+refused 2 "'+1' is not the number of a rank" "$dir" remove +1
 refused 2 '--join' "$dir" add host:2
+! grep -q add < <("$verbena" ctl "$dir" explode 2>&1) || fail "add is offered as a command"
 refused 1 'cannot open the run folder' "$dir/none" stop
 refused 1 'no job that listens writes to' "$dir" stop
 
@@ -92,10 +95,26 @@ for how in '--transport shm' '--transport tcp'; do
     run "$run" checkpoint
     [[ $code = 2 && $err == *'no folder for checkpoints'* ]] || fail "$how: no folder: exit $code: $err"
     said '^stop: ' stop
+    "$verbena" top "$run" --once >"$dir/top"
+    [ "$(grep -c ' removed after step ' "$dir/top")" = 3 ] || fail "$how: top: $(cat "$dir/top")"
     ended 130 '[.faults[] | [.what, .rank]] == [["removed", 2], ["removed", 0], ["removed", 3]] and
         [.per_rank[].rank] == [1] and .stopped == "SIGINT"'
-    ! grep -q 'died\|lost' "$dir/job.err" || fail "$how: $(cat "$dir/job.err")"
+    "$verbena" report "$run" --no-png >/dev/null 2>&1
+    grep -q 'Rank 2 (host .*) was removed after step' "$run/report.html" || fail "$how: the page calls rank 2 lost"
+    ! grep -q 'died\|lost\|^error' "$dir/job.err" || fail "$how: $(cat "$dir/job.err")"
 done
+
+# ---- a job that waits because too few ranks are left
+begin --ranks 2 --min-ranks 2 --wait-ranks 600 --checkpoint "$dir/c" --inject kill:1@300
+for _ in $(seq 600); do
+    ! grep -q 'training waits for others to join' "$dir/job.err" || break
+    sleep 0.1
+done
+said '^checkpoint: .*/checkpoint-[0-9]*\.vbc$' checkpoint
+run "$run" remove 0
+[[ $code = 2 && $err == *'the job waits for others'* ]] || fail "waits: exit $code: $err"
+said '^stop: ' stop
+ended 130 '.stopped == "SIGINT" and .steps > 0'
 
 # ---- asynchronous jobs
 begin --mode async --ranks 2

@@ -67,7 +67,7 @@ begin "${softmax[@]}" --ranks 3 --steps 100000000 --checkpoint-every 100
 kill -HUP "$(pgrep -P "$job" | tail -n 1)"
 ended 129 'a rank that is told to stop'
 final '.stopped == "SIGHUP"' 'a rank that is told to stop'
-grep -q 'the job has stopped early, because a rank received signal 1' "$dir/err" || fail "no reason: $(cat "$dir/err")"
+grep -q 'the job stops early: a rank was asked to, by signal 1 (Hangup)' "$dir/err" || fail "no reason: $(cat "$dir/err")"
 
 # a rank that was stopped takes part again
 for mode in sync async; do

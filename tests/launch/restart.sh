@@ -55,6 +55,11 @@ under "$verbena" "${job[@]}" --ranks 2 --min-ranks 3
 under "$verbena" "${job[@]}" --ranks 2 --min-ranks 2 --elastic off
 [[ $code = 2 && $err == *'--min-ranks needs --mode sync and --elastic on'* ]] || fail "--elastic off: exit $code: $err"
 
+under "$verbena" "${job[@]}" --ranks 2 --wait-ranks 5
+[[ $code = 2 && $err == *'--wait-ranks needs --min-ranks'* ]] || fail "--wait-ranks: exit $code: $err"
+under "$verbena" "${job[@]}" --ranks 2 --mixed-cpus
+[[ $code = 2 && $err == *'--mixed-cpus needs --join'* ]] || fail "--mixed-cpus: exit $code: $err"
+
 # ---- --restart ------------------------------------------------------------------------------------
 
 # A worker of an asynchronous job that is killed is started again, twice and no more.
@@ -69,6 +74,10 @@ for transport in shm tcp; do
         sleep 0.02
     done
     sleep 1
+    for slot in 3 4 5 6; do # as if somebody had joined there before
+        mkdir -p "$dir/run-$transport/rank$slot"
+        echo earlier >"$dir/run-$transport/rank$slot/log.txt"
+    done
     for n in 1 2; do
         kill -KILL "$(by_age | tail -n 1)" # the youngest one
         said "rank 2 is started again \($n of 2, --restart\)"
@@ -85,7 +94,45 @@ for transport in shm tcp; do
     [ "$(wc -l <"$dir/out")" = 1 ] || fail "$what: more than the result was printed: $(cat "$dir/out")"
     [ "$(jq '[.faults[] | select(.what == "died")] | length' "$dir/out")" = 3 ] || fail "$what: $(cat "$dir/out")"
     nothing_left "$what"
+    for slot in 3 4 5 6; do
+        grep -q earlier "$dir/run-$transport/rank$slot/log.txt" || fail "$what: the log of rank $slot begins anew"
+    done
 done
+
+# Where it could have no effect it is refused.
+(umask 077 && head -c 32 /dev/urandom >"$dir/key")
+for how in '--ranks 1' "--rank 0 --world 2 --root 127.0.0.1:7000 --secret-file $dir/key" '--ranks 3 --staleness 0 --servers 2' \
+    '--ranks 3 --max-workers 3'; do
+    # shellcheck disable=SC2086
+    under "$verbena" "${job[@]}" --mode async --restart 2 $how
+    [[ $code = 2 && $err == *--restart* ]] || fail "--restart, $how: exit $code: $err"
+done
+
+# Workers join at rank 0. If that is gone, and the job goes on with its standby, nobody is started again.
+"$verbena" "${job[@]}" --mode async --ranks 3 --servers 3 --replicas 2 --steps 100000000 --restart 5 --inject kill:0@200 \
+    >"$dir/out" 2>"$dir/err" </dev/null &
+pid=$!
+said 'rank 0 is not started again: nobody can join without rank 0'
+kill -TERM $pid
+wait $pid
+code=$?
+[ $code = 143 ] || fail "rank 0 is gone: exit $code: $(cat "$dir/err")"
+nothing_left "rank 0 is gone"
+
+# The user of the job stops it: a worker that was started again ends with the others, and does not leave before them.
+# The run id in the environment, of which the secret is made, is that of all of them.
+VB_RUN_ID=some-run "$verbena" "${job[@]}" --mode async --ranks 3 --steps 100000000 --restart 1 --inject kill:2@200 \
+    >"$dir/out" 2>"$dir/err" </dev/null &
+pid=$!
+said 'rank [0-9]+ joined: from'
+sleep 0.5
+kill -TERM $pid
+wait $pid
+code=$?
+[ $code = 143 ] || fail "stopped after a restart: exit $code: $(cat "$dir/err")"
+jq -e '.stopped == "SIGTERM" and ([.per_rank[] | select(.role == "worker")] | length) == 3' "$dir/out" >/dev/null ||
+    fail "stopped after a restart: $(jq -c '[.per_rank[].rank]' "$dir/out") $(cat "$dir/err")"
+nothing_left "stopped after a restart"
 
 [ $bad = 0 ] && echo "all tests passed: --min-ranks and --restart"
 exit $bad

@@ -54,6 +54,11 @@ grep -q "already connected .*end that, or give all ranks of this run a new --run
 start new2 2 --world 3
 { ends 1 && ends 4; } || fail "the run failed: $(cat "$dir/new0" "$dir/new2")"
 
+# Who wants to join is told the run id, too.
+"$verbena" train softmax --data synth:2000 --steps 20 --ranks 2 --secret-file "$dir/key" --run-id 'run 7' --log-level info \
+    >/dev/null 2>"$dir/doors"
+grep -q "others can join: .* --secret-file FILE --run-id 'run 7'" "$dir/doors" || fail "doors: $(cat "$dir/doors")"
+
 start long 0 --world 3 --run-id "$(printf 'x%.0s' {1..300})"
 ends 5
 { [ $? = 2 ] && grep -q "run-id may have 256 bytes" "$dir/long"; } || fail "a long run id: $(cat "$dir/long")"

@@ -14,6 +14,7 @@
 
 #define RANKS 3
 #define LONG_MS 20000 /* longer than anything takes */
+#define LATE_MS 600   /* longer than two stages of the end of a job */
 
 /* ---- what ranks can do ----------------------------------------------------------------------- */
 
@@ -143,6 +144,39 @@ static int do_cut(void)
     return hears_of(1, 1000) ? 8 : report(0);
 }
 
+/* After a death, rank 2 stops early, and rank 0 still has to report. */
+static int do_early(void)
+{
+    begin();
+    if (me.rank == 1)
+        raise(SIGKILL);
+    if (!hears_of(1, LONG_MS))
+        return 8;
+    if (me.rank == 0)
+        poll(NULL, 0, LATE_MS);
+    return report(0) != 0 ? 9 : 128 + SIGTERM;
+}
+
+/* Rank 2 was removed, and the two others lose each other: rank 0 goes on, and rank 1 ends. */
+static int do_removed(void)
+{
+    begin();
+    if (me.rank == 2)
+        return 0;
+    vb_launch_tell_lost(&me, 1 - me.rank, "the network was cut");
+    poll(NULL, 0, LATE_MS);
+    return me.rank == 1 ? 1 : report(0);
+}
+
+/* The same, and then both are killed. */
+static int do_removed_all(void)
+{
+    begin();
+    if (me.rank < 2)
+        raise(SIGKILL);
+    return 0;
+}
+
 /* The supervisor is killed, so standard input ends. */
 static int do_orphan(void)
 {
@@ -154,10 +188,19 @@ static int do_orphan(void)
 }
 
 static const struct part parts[] = {
-    {"survive", do_survive},     {"nobody", do_nobody},   {"alone", do_alone},
-    {"lost", do_lost},           {"stopped", do_stopped}, {"left_over", do_left_over},
-    {"too_early", do_too_early}, {"mute", do_mute},       {"cut", do_cut},
+    {"survive", do_survive},
+    {"nobody", do_nobody},
+    {"alone", do_alone},
+    {"lost", do_lost},
+    {"stopped", do_stopped},
+    {"left_over", do_left_over},
+    {"too_early", do_too_early},
+    {"mute", do_mute},
+    {"cut", do_cut},
     {"orphan", do_orphan},
+    {"early", do_early},
+    {"removed", do_removed},
+    {"removed_all", do_removed_all},
 };
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -244,6 +287,31 @@ static void a_failure_that_nobody_saw_ends_the_job_badly(void **state)
     forget(&w);
 }
 
+/* This is no failure, and the rank that reports has the time for it. */
+static void ranks_may_stop_early_after_a_death(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    job(&w, "early", false, 128 + SIGTERM, "the result\n");
+    says(&w, "the job stops early: a rank was asked to, by signal 15 (Terminated)");
+    assert_null(strstr(w.err_text, "error"));
+    forget(&w);
+}
+
+/* A rank that has ended well, in the middle of training, is no sign that the job has. */
+static void a_removed_rank_does_not_end_the_job(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    job(&w, "removed", false, 0, "the result\n");
+    forget(&w);
+    job(&w, "removed_all", false, 1, "");
+    says(&w, "died: signal 9 (Killed), and no rank is left");
+    forget(&w);
+}
+
 static void a_stopped_rank_that_was_lost_is_killed(void **state)
 {
     struct watched w;
@@ -327,6 +395,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_death_does_not_end_the_job),
         cmocka_unit_test(the_job_fails_if_no_rank_is_left),
         cmocka_unit_test(a_failure_that_nobody_saw_ends_the_job_badly),
+        cmocka_unit_test(ranks_may_stop_early_after_a_death),
+        cmocka_unit_test(a_removed_rank_does_not_end_the_job),
         cmocka_unit_test(a_stopped_rank_that_was_lost_is_killed),
         cmocka_unit_test(a_death_during_set_up_ends_the_job),
         cmocka_unit_test(a_connection_that_breaks_is_no_proof),

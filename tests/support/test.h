@@ -22,6 +22,27 @@
 
 #define T_SKIPPED 77
 
+/* Tests with many cases of one kind run some of them: one of t_stride(). With the argument "all",
+ * as in the nightly run, they run all. A sanitizer makes each case slow, and needs fewer of them.
+ */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define T_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define T_SANITIZED 1
+#endif
+#endif
+#ifndef T_SANITIZED
+#define T_SANITIZED 0
+#endif
+
+static inline unsigned t_stride(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "all") == 0)
+        return 1;
+    return T_SANITIZED ? 5 : 2;
+}
+
 /* Captures the standard error of the code under test in an anonymous file. */
 struct t_stderr {
     int saved;

@@ -288,14 +288,21 @@ static void run_plain(const struct plan *plan, enum vb_transport_choice transpor
     snprintf(sha256, 65, "%s", run(&plain, transport));
 }
 
+static unsigned stride; /* one of so many cases is run */
+
 static void check(const struct plan *wanted, bool copies)
 {
+    static size_t n;
     struct plan plan = *wanted;
     char sha256[65];
     size_t m, w;
 
+    n++;
+
     for (m = 0; m < VB_COUNT(models); m++)
         for (w = 0; w < VB_COUNT(ways); w++) {
+            if ((m + w + n) % stride != 0)
+                continue;
             plan.model = &models[m];
             run_plain(&plan, ways[w], sha256);
             assert_string_equal(run(&plan, ways[w]), sha256);
@@ -388,7 +395,7 @@ static void an_evaluation_is_recorded_once(void **state)
     assert_int_equal(t_folder_remove(dir), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_that_others_have_is_copied),
@@ -398,6 +405,7 @@ int main(void)
         cmocka_unit_test(an_evaluation_is_recorded_once),
     };
 
+    stride = t_stride(argc, argv);
     told = mmap(NULL, WORLD * sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
                 0);
     return told != MAP_FAILED ? T_RUN(tests) : 1;

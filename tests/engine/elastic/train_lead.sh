@@ -13,12 +13,13 @@ export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 set -m # background jobs do not ignore Ctrl-C
 
 # goes_on_from STEP SAME ARGUMENTS...: two ranks go on from the checkpoint of this step of three ranks, which end then.
-# The result must make the filter SAME true.
+# The result must make the filter SAME true. A rank pauses, so that the checkpoint is written before the job ends.
 goes_on_from() {
     local step=$1 same=$2
     shift 2
     rm -rf "$dir/a"
-    run "$@" --ranks 3 --checkpoint "$dir/a" --checkpoint-every "$step" --elastic off --inject "kill:0@$((2 * step - 1))"
+    run "$@" --ranks 3 --checkpoint "$dir/a" --checkpoint-every "$step" --elastic off \
+        --inject "stop:1@$((step + 1)):1,kill:0@$((2 * step - 1))"
     [ "$code" = 1 ] || fail "$*: exit $code: $err"
     [ -s "$dir/a/checkpoint-$step.vbc" ] || fail "$*: no checkpoint of step $step: $(ls "$dir/a")"
     ends "$same and .resumed == $step" "$@" --ranks 2 --checkpoint "$dir/a" --checkpoint-every "$step" --resume
