@@ -161,33 +161,38 @@ static void add_events(struct vb_trainer *t, const struct vb_recovery *r)
                                    .step = r->step,
                                    .what = "rank lost",
                                    .loss = -1,
-                                   .accuracy = -1,
-                                   .recovery = r};
+                                   .accuracy = -1};
+    int i;
 
-    for (event.lost = 0; event.lost < n_named(r); event.lost++) {
-        event.rank = r->lost[event.lost].rank;
+    for (i = 0; i < n_named(r); i++) {
+        event.rank = r->lost[i].rank;
         snprintf(event.what, sizeof(event.what), "%s",
-                 r->lost[event.lost].removed ? "removed" : "rank lost");
-        snprintf(event.why, sizeof(event.why), "%s", r->lost[event.lost].why);
+                 r->lost[i].removed ? "removed" : "rank lost");
+        snprintf(event.why, sizeof(event.why), "%s", r->lost[i].why);
+        vb_train_lost_fault(r, i, &event.fault);
         vb_train_event(t, &event);
     }
 }
 
-void vb_train_tell_recovery(struct vb_trainer *t, const struct vb_recovery *r)
+/* Leaves word for the recorder's thread. *r itself may be overwritten by another recovery. */
+static void hand_over(struct vb_trainer_record *rec, const struct vb_recovery *r)
 {
-    struct vb_trainer_record *rec = &t->record;
+    struct vb_train_heir *heir = &rec->heir;
     int i;
 
+    pthread_mutex_lock(&rec->lock);
+    for (i = 0; i < n_named(r) && heir->n_lost < VB_WORLD_MAX; i++)
+        heir->lost[heir->n_lost++] = r->lost[i].rank;
+    pthread_mutex_unlock(&rec->lock);
+}
+
+void vb_train_tell_recovery(struct vb_trainer *t, const struct vb_recovery *r)
+{
     trace(r);
-    for (i = 0; vb_train_recovery(t, i) != NULL && vb_train_recovery(t, i) != r; i++)
-        ;
-    if (rec->has_lock && vb_train_recovery(t, i) == r) {
-        pthread_mutex_lock(&rec->lock);
-        rec->heir.n_recoveries = i + 1;
-        pthread_mutex_unlock(&rec->lock);
-        if (t->leads)
-            add_events(t, r);
-    }
+    if (t->record.has_lock)
+        hand_over(&t->record, r);
+    if (t->record.has_lock && t->leads)
+        add_events(t, r);
     if (t->leads)
         say(r);
 }
@@ -307,21 +312,21 @@ static bool has_elder(const struct vb_trainer *t, int nearness)
 }
 
 /* The lowest rank of a machine samples the machine. */
-static void note_lost(struct vb_trainer *t, const struct vb_recovery *r)
+static void note_lost(struct vb_trainer *t, const int *lost, int n)
 {
     struct vb_trainer_record *rec = &t->record;
     int i, world = t->o->group.world;
 
-    for (i = 0; i < n_named(r); i++) {
-        if (r->lost[i].rank < 0 || r->lost[i].rank >= VB_WORLD_MAX)
+    for (i = 0; i < n; i++) {
+        if (lost[i] < 0 || lost[i] >= VB_WORLD_MAX)
             continue;
-        rec->gone[r->lost[i].rank] = true;
-        if (r->lost[i].rank >= world)
+        rec->gone[lost[i]] = true;
+        if (lost[i] >= world)
             continue;
         if (rec->board != NULL)
-            vb_board_lost(rec->board, r->lost[i].rank);
+            vb_board_lost(rec->board, lost[i]);
         if (rec->metrics != NULL)
-            vb_metrics_lost(rec->metrics, r->lost[i].rank);
+            vb_metrics_lost(rec->metrics, lost[i]);
     }
     vb_sampler_take(rec->sampler, !has_elder(t, NEAR_MACHINE),
                     !has_elder(t, NEAR_MACHINE | NEAR_NET));
@@ -338,14 +343,14 @@ static void tick(void *arg, uint64_t now_ns, bool last)
     pthread_mutex_lock(&rec->lock);
     heir = rec->heir;
     rec->heir.done = heir.leads;
-    rec->heir.told = heir.n_recoveries;
+    rec->heir.n_lost = 0;
     pthread_mutex_unlock(&rec->lock);
     if (heir.leads && !heir.done)
         take_over(t, heir.step);
     if (rec->evals != NULL && (heir.leads || t->id == 0))
         write_evals(t);
-    for (; heir.told < heir.n_recoveries; heir.told++)
-        note_lost(t, &t->recoveries.list[heir.told]);
+    if (heir.n_lost > 0)
+        note_lost(t, heir.lost, heir.n_lost);
     if (vb_ship_turned(rec->ship)) {
         vb_recorder_heads(rec->rec);
         vb_trace_files_again(t->trace.files);
