@@ -142,8 +142,10 @@ vb_status vb_train_take_state(struct vb_trainer *t)
 
     if (st == VB_OK)
         st = t->ops->restore(t, &cp);
-    if (st == VB_OK)
+    if (st == VB_OK) {
         vb_until_resume(t, &cp);
+        t->until.judged_now = t->until.judged; /* by this job: a recovery may evaluate it again */
+    }
     for (i = 0; memory != NULL && i < cp.n_arrays; i++)
         free(memory[i]);
     free(memory);

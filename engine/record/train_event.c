@@ -52,14 +52,6 @@ void vb_train_event_say(struct vb_trainer *t, const char *what, int64_t step, co
     vb_train_event(t, &event);
 }
 
-static void json_recovery(struct vb_json *json, const struct vb_train_event *e)
-{
-    struct vb_fault fault;
-
-    vb_train_lost_fault(e->recovery, e->lost, &fault);
-    vb_fault_json(json, &fault);
-}
-
 /* joined: the machine of this rank, if it has joined; otherwise NULL. */
 static char *line_of(const struct vb_train_event *e, uint64_t begin_ns,
                      const struct vb_rank_facts *joined, size_t *len_p)
@@ -80,8 +72,7 @@ static char *line_of(const struct vb_train_event *e, uint64_t begin_ns,
     }
     if (e->why[0] != '\0')
         vb_json_text(json, "why", e->why);
-    if (e->recovery != NULL)
-        json_recovery(json, e);
+    vb_fault_json(json, &e->fault);
     if (joined != NULL && strcmp(e->what, "began") == 0)
         vb_rank_facts_json(json, "machine", joined);
     vb_json_end(json);

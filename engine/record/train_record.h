@@ -9,15 +9,12 @@
 
 #include "net/net.h"
 #include "engine/record/train_ship.h"
+#include "engine/train/train.h"
 #include "record/record.h"
 
 #include <pthread.h>
 
 struct vb_trainer;
-struct vb_train_result;
-struct vb_train_clock;
-struct vb_fault;
-
 struct vb_recovery;
 
 #define VB_EVENTS_MAX 256 /* events that may wait to be written */
@@ -32,18 +29,18 @@ struct vb_train_event {
                       fault's */
     double loss, accuracy; /* of an evaluation; negative: there is none */
     char why[160];
-    const struct vb_recovery *recovery; /* "rank lost": borrowed as long as the trainer */
-    int lost;                           /* number of the rank in it */
+    struct vb_fault fault; /* "rank lost", "removed"; otherwise fault.recovered is false */
 };
 
 /* What the training thread tells the recorder's thread about ranks that are lost. */
 struct vb_train_heir {
-    bool leads;       /* this rank leads from now on */
-    bool done;        /* and has taken over what that is */
-    int64_t step;     /* the last step before it did */
-    int n_recoveries; /* in t->recoveries */
-    int told;         /* number of those that the recorder's thread knows of */
-    int n_evals;      /* evaluations that are not written, or not by this rank */
+    bool leads;             /* this rank leads from now on */
+    bool done;              /* and has taken over what that is */
+    int64_t step;           /* the last step before it did */
+    int n_recoveries;       /* recoveries that those who led before had to tell */
+    int lost[VB_WORLD_MAX]; /* ids of ranks of which the recorder's thread does not know yet */
+    int n_lost;
+    int n_evals; /* evaluations that are not written, or not by this rank */
     struct vb_eval_row evals[VB_EVALS_KEPT];
 };
 

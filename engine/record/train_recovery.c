@@ -155,39 +155,50 @@ static void say(const struct vb_recovery *r)
                 1e3 * r->agree_s, 1e3 * r->fence_s, 1e3 * r->rebuild_s, 1e3 * r->recompute_s);
 }
 
+/* The event of the i-th rank that was lost in a recovery. */
+static void describe(const struct vb_trainer *t, const struct vb_recovery *r, int i,
+                     struct vb_train_event *event)
+{
+    *event = (struct vb_train_event){.at_ns = t->laps.begin_ns + (uint64_t)(1e9 * r->at_s),
+                                     .step = r->step,
+                                     .rank = r->lost[i].rank,
+                                     .loss = -1,
+                                     .accuracy = -1};
+    snprintf(event->what, sizeof(event->what), "%s", r->lost[i].removed ? "removed" : "rank lost");
+    snprintf(event->why, sizeof(event->why), "%s", r->lost[i].why);
+    vb_train_lost_fault(r, i, &event->fault);
+}
+
 static void add_events(struct vb_trainer *t, const struct vb_recovery *r)
 {
-    struct vb_train_event event = {.at_ns = t->laps.begin_ns + (uint64_t)(1e9 * r->at_s),
-                                   .step = r->step,
-                                   .what = "rank lost",
-                                   .loss = -1,
-                                   .accuracy = -1,
-                                   .recovery = r};
+    struct vb_train_event event;
+    int i;
 
-    for (event.lost = 0; event.lost < n_named(r); event.lost++) {
-        event.rank = r->lost[event.lost].rank;
-        snprintf(event.what, sizeof(event.what), "%s",
-                 r->lost[event.lost].removed ? "removed" : "rank lost");
-        snprintf(event.why, sizeof(event.why), "%s", r->lost[event.lost].why);
+    for (i = 0; i < n_named(r); i++) {
+        describe(t, r, i, &event);
         vb_train_event(t, &event);
     }
 }
 
-void vb_train_tell_recovery(struct vb_trainer *t, const struct vb_recovery *r)
+/* Leaves word for the recorder's thread. *r itself may be overwritten by another recovery. */
+static void hand_over(struct vb_trainer_record *rec, const struct vb_recovery *r)
 {
-    struct vb_trainer_record *rec = &t->record;
+    struct vb_train_heir *heir = &rec->heir;
     int i;
 
+    pthread_mutex_lock(&rec->lock);
+    for (i = 0; i < n_named(r) && heir->n_lost < VB_WORLD_MAX; i++)
+        heir->lost[heir->n_lost++] = r->lost[i].rank;
+    pthread_mutex_unlock(&rec->lock);
+}
+
+void vb_train_tell_recovery(struct vb_trainer *t, const struct vb_recovery *r)
+{
     trace(r);
-    for (i = 0; vb_train_recovery(t, i) != NULL && vb_train_recovery(t, i) != r; i++)
-        ;
-    if (rec->has_lock && vb_train_recovery(t, i) == r) {
-        pthread_mutex_lock(&rec->lock);
-        rec->heir.n_recoveries = i + 1;
-        pthread_mutex_unlock(&rec->lock);
-        if (t->leads)
-            add_events(t, r);
-    }
+    if (t->record.has_lock)
+        hand_over(&t->record, r);
+    if (t->record.has_lock && t->leads)
+        add_events(t, r);
     if (t->leads)
         say(r);
 }
@@ -206,6 +217,7 @@ void vb_train_record_lead(struct vb_trainer *t)
     pthread_mutex_lock(&rec->lock);
     rec->heir.leads = true;
     rec->heir.step = t->step;
+    rec->heir.n_recoveries = t->recoveries.n - 1; /* the present one is told when it is complete */
     pthread_mutex_unlock(&rec->lock);
 }
 
@@ -268,8 +280,44 @@ static void write_evals(struct vb_trainer *t)
     }
 }
 
+/* Returns whether those who led before have written this event. */
+static bool is_written(const struct vb_trainer *t, const struct vb_train_event *event)
+{
+    char path[4200], text[128], line[1024];
+    bool found = false;
+    FILE *in;
+
+    snprintf(path, sizeof(path), "%s/events.jsonl", t->o->run.dir);
+    snprintf(text, sizeof(text), "\"what\":\"%s\",\"step\":%lld,\"rank\":%d,", event->what,
+             (long long)event->step, event->rank);
+    in = fopen(path, "re");
+    while (in != NULL && !found && fgets(line, sizeof(line), in) != NULL)
+        found = strstr(line, text) != NULL;
+    if (in != NULL)
+        fclose(in);
+    return found;
+}
+
+/* What those who led before have not written is not lost with them. Entries of the list before the
+ * last one stay as they are. */
+static void write_losses(struct vb_trainer *t, int n)
+{
+    const struct vb_recovery *r;
+    struct vb_train_event event;
+    int i, k;
+
+    for (i = 0; i < n && i < VB_RECOVERIES - 1; i++) {
+        r = &t->recoveries.list[i];
+        for (k = 0; k < n_named(r); k++) {
+            describe(t, r, k, &event);
+            if (!is_written(t, &event))
+                vb_train_event_earlier(t, &event);
+        }
+    }
+}
+
 /* The order matters: the hook clears a folder of its own before files begin there. */
-static void take_over(struct vb_trainer *t, int64_t step)
+static void take_over(struct vb_trainer *t, int64_t step, int n_recoveries)
 {
     struct vb_trainer_record *rec = &t->record;
     bool far = vb_ship_far(rec->ship);
@@ -289,6 +337,7 @@ static void take_over(struct vb_trainer *t, int64_t step)
     if (vb_ship_lead(rec->ship) != VB_OK)
         VB_LOG_WARN("records of ranks that do not see %s are lost", t->o->run.dir);
     snprintf(rec->events_file, sizeof(rec->events_file), "events.jsonl");
+    write_losses(t, n_recoveries);
     if (rec->board != NULL)
         vb_board_lead(rec->board, t->id, step, far);
     if (rec->metrics != NULL)
@@ -307,21 +356,21 @@ static bool has_elder(const struct vb_trainer *t, int nearness)
 }
 
 /* The lowest rank of a machine samples the machine. */
-static void note_lost(struct vb_trainer *t, const struct vb_recovery *r)
+static void note_lost(struct vb_trainer *t, const int *lost, int n)
 {
     struct vb_trainer_record *rec = &t->record;
     int i, world = t->o->group.world;
 
-    for (i = 0; i < n_named(r); i++) {
-        if (r->lost[i].rank < 0 || r->lost[i].rank >= VB_WORLD_MAX)
+    for (i = 0; i < n; i++) {
+        if (lost[i] < 0 || lost[i] >= VB_WORLD_MAX)
             continue;
-        rec->gone[r->lost[i].rank] = true;
-        if (r->lost[i].rank >= world)
+        rec->gone[lost[i]] = true;
+        if (lost[i] >= world)
             continue;
         if (rec->board != NULL)
-            vb_board_lost(rec->board, r->lost[i].rank);
+            vb_board_lost(rec->board, lost[i]);
         if (rec->metrics != NULL)
-            vb_metrics_lost(rec->metrics, r->lost[i].rank);
+            vb_metrics_lost(rec->metrics, lost[i]);
     }
     vb_sampler_take(rec->sampler, !has_elder(t, NEAR_MACHINE),
                     !has_elder(t, NEAR_MACHINE | NEAR_NET));
@@ -338,14 +387,14 @@ static void tick(void *arg, uint64_t now_ns, bool last)
     pthread_mutex_lock(&rec->lock);
     heir = rec->heir;
     rec->heir.done = heir.leads;
-    rec->heir.told = heir.n_recoveries;
+    rec->heir.n_lost = 0;
     pthread_mutex_unlock(&rec->lock);
     if (heir.leads && !heir.done)
-        take_over(t, heir.step);
+        take_over(t, heir.step, heir.n_recoveries);
     if (rec->evals != NULL && (heir.leads || t->id == 0))
         write_evals(t);
-    for (; heir.told < heir.n_recoveries; heir.told++)
-        note_lost(t, &t->recoveries.list[heir.told]);
+    if (heir.n_lost > 0)
+        note_lost(t, heir.lost, heir.n_lost);
     if (vb_ship_turned(rec->ship)) {
         vb_recorder_heads(rec->rec);
         vb_trace_files_again(t->trace.files);

@@ -292,8 +292,11 @@ vb_status vb_dense_form(struct vb_trainer *t)
     struct dense *d = dense_of(t);
     vb_status st;
 
-    d->aside = (struct dense_aside){
-        .on = true, .buckets = d->buckets, .shared = d->shared, .copies = d->copies};
+    d->aside = (struct dense_aside){.on = true,
+                                    .buckets = d->buckets,
+                                    .shared = d->shared,
+                                    .copies = d->copies,
+                                    .clipped = d->clip.last};
     d->buckets = NULL;
     d->shared = NULL;
     d->copies = (struct dense_copies){.held = -1};
@@ -322,6 +325,7 @@ void vb_dense_formed(struct vb_trainer *t, bool stays)
         d->buckets = a->buckets;
         d->shared = a->shared;
         d->copies = a->copies;
+        d->clip.last = a->clipped;
         *a = failed;
     }
     vb_shared_update_close(a->shared);

@@ -56,6 +56,7 @@ struct dense_aside {
     struct vb_buckets *buckets;
     struct vb_shared_update *shared;
     struct dense_copies copies;
+    bool clipped; /* clip.last: the members go on alike if some of them have not come so far */
 };
 
 struct dense {

@@ -4,10 +4,10 @@
  * noted of it, how often a run is evaluated, and what a checkpoint has of it, also a broken one.
  * tests/engine/train_until.sh tests real runs.
  *
- * Covers: engine/train/train_until.c
+ * Covers: engine/train/train_until.c engine/elastic/send.c
  */
 #include "engine/train/train_room_priv.h"
-#include "tests/support/test.h"
+#include "tests/support/ranks.h"
 
 #include <math.h>
 
@@ -257,6 +257,40 @@ static void what_does_not_fit_is_counted_anew(void **state)
     assert_false(goes_on(NULL, 3, other_lines));
 }
 
+/* Rank 1 joins the job of rank 0. If a member dies then, all evaluate the last step once more. */
+static int judge_again(struct vb_group *g, void *arg)
+{
+    struct vb_checkpoint cp;
+    struct vb_trainer t;
+    int wrong;
+
+    (void)arg;
+    if (vb_group_rank(g) == 0)
+        begin_and_save(&t, &cp);
+    else
+        t = begin_plateau();
+    t.place.group = g;
+    t.step = 20;
+    t.rank = vb_group_rank(g);
+    t.world = 2;
+    if (t.rank == 0)
+        wrong = T_WRONG(vb_train_send_state(&t) == VB_OK);
+    else
+        wrong = T_WRONG(vb_train_take_state(&t) == VB_OK);
+    wrong += T_WRONG(!ends(&t, 20, 0.7, 0.6)) + T_WRONG(t.until.worse == 1);
+    wrong += T_WRONG(!ends(&t, 30, 0.7, 0.6)) + T_WRONG(t.until.worse == 2);
+    vb_until_close(&t);
+    return wrong;
+}
+
+static void a_joiner_judges_as_the_members_do(void **state)
+{
+    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = judge_again};
+
+    (void)state;
+    t_as_processes(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +302,7 @@ int main(void)
         cmocka_unit_test(evaluations_are_few_and_cheap),
         cmocka_unit_test(a_plateau_goes_on_after_a_checkpoint),
         cmocka_unit_test(what_does_not_fit_is_counted_anew),
+        cmocka_unit_test(a_joiner_judges_as_the_members_do),
     };
 
     return T_RUN(tests);

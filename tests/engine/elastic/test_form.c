@@ -5,7 +5,7 @@
  *
  * Covers: engine/elastic/form.c engine/run/run_form.c engine/run/run_stop.c net/group/form.c
  */
-#include "engine/train/train_room_priv.h"
+#include "engine/train/train_dense_priv.h"
 #include "tests/support/files.h"
 #include "tests/support/ranks.h"
 #include "tests/support/fixtures/train_opts_fixture.h"
@@ -159,6 +159,48 @@ static void the_bits_stay_the_same(void **state)
         }
 }
 
+/* Not all members may have begun to make things anew. */
+static int form_and_stay(struct vb_group *g, void *arg)
+{
+    struct vb_train_opts o;
+    struct vb_trainer t;
+    uint32_t before;
+    size_t n;
+    const float *params;
+    int wrong;
+
+    (void)arg;
+    t_train_opts("mlp", "synth:600", g, &o);
+    o.length.global_batch = 30;
+    o.length.steps = STEPS;
+    o.learn.clip = 0.001; /* all gradients are clipped */
+    wrong = T_WRONG(vb_trainer_open(&t, &o, NULL) == VB_OK);
+    while (wrong == 0 && t.step < FORM)
+        wrong = T_WRONG(vb_trainer_step(&t) == VB_OK);
+    if (wrong == 0) {
+        params = t.ops->params(&t, &n);
+        before = vb_crc32c(0, params, n * sizeof(*params));
+        wrong += T_WRONG(dense_of(&t)->clip.last);
+        wrong += T_WRONG(t.ops->form(&t) == VB_OK);
+        t.ops->formed(&t, false);
+        wrong += T_WRONG(dense_of(&t)->clip.last);
+        params = t.ops->params(&t, &n);
+        wrong += T_WRONG(vb_crc32c(0, params, n * sizeof(*params)) == before);
+    }
+    while (wrong == 0 && t.step < STEPS)
+        wrong = T_WRONG(vb_trainer_step(&t) == VB_OK);
+    vb_trainer_close(&t);
+    return wrong;
+}
+
+static void who_stays_goes_on_as_before(void **state)
+{
+    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = form_and_stay};
+
+    (void)state;
+    t_as_processes(&job);
+}
+
 static bool all; /* not only some of the cases */
 
 static void ranks_die_meanwhile(void **state)
@@ -193,6 +235,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bits_stay_the_same),
+        cmocka_unit_test(who_stays_goes_on_as_before),
         cmocka_unit_test(ranks_die_meanwhile),
     };
 

@@ -395,6 +395,35 @@ static void an_evaluation_is_recorded_once(void **state)
     assert_int_equal(t_folder_remove(dir), 0);
 }
 
+/* Entries of the list are used again after very many recoveries. The recorder's thread may read
+ * what was told much later. */
+static void what_was_told_stays(void **state)
+{
+    struct vb_train_event events[VB_EVENTS_MAX];
+    struct vb_recovery list[VB_RECOVERIES] = {{.step = 0}}, *r = &list[VB_RECOVERIES - 1];
+    struct vb_trainer t = {.leads = true, .recoveries = {.list = list, .n = VB_RECOVERIES}};
+    int i;
+
+    (void)state;
+    t.record.events = events;
+    t.record.has_lock = true;
+    pthread_mutex_init(&t.record.lock, NULL);
+    for (i = 0; i < 3; i++) {
+        *r = (struct vb_recovery){.step = 70 + i, .n = 1, .left = 9 - i};
+        r->lost[0].rank = i;
+        vb_train_tell_recovery(&t, r);
+        t.recoveries.n++;
+    }
+    assert_int_equal(t.record.n_events, 3);
+    assert_int_equal(t.record.heir.n_lost, 3);
+    for (i = 0; i < 3; i++) {
+        assert_int_equal(t.record.heir.lost[i], i);
+        assert_int_equal(events[i].fault.rank, i);
+        assert_int_equal(events[i].fault.left, 9 - i);
+    }
+    pthread_mutex_destroy(&t.record.lock);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +432,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_die_while_others_recover),
         cmocka_unit_test(a_single_rank_is_left),
         cmocka_unit_test(an_evaluation_is_recorded_once),
+        cmocka_unit_test(what_was_told_stays),
     };
 
     stride = t_stride(argc, argv);

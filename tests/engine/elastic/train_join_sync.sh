@@ -12,13 +12,12 @@ what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 (umask 077 && head -c 32 /dev/urandom >"$dir/key" && head -c 32 /dev/urandom >"$dir/other")
 
-# begin STEPS ARGUMENTS...: starts a job of $members ranks. Sets $job to its process, and $doors to its addresses.
-members=2
+# begin STEPS ARGUMENTS...: starts a job of two ranks. Sets $job to its process, and $doors to its addresses.
 begin() {
     local steps=$1 i
     shift
     rm -rf "$dir/run" "$dir/ledger"
-    timeout 150 "$verbena" train softmax --data synth:1000 --global-batch 60 --ranks $members --steps "$steps" --json \
+    timeout 150 "$verbena" train softmax --data synth:1000 --global-batch 60 --ranks 2 --steps "$steps" --json \
         --secret-file "$dir/key" --run "$dir/run" --ledger "$dir/ledger" "$@" >"$dir/out" 2>"$dir/err" &
     job=$!
     doors=''
@@ -94,10 +93,8 @@ begin 3000 --ranks 3 --min-ranks 3 --wait-ranks 60 --inject kill:1@500
 join 0 '"joined":' "$doors" --secret-file "$dir/key"
 finish 3000 3 '--min-ranks'
 
-# ---- too few are left: they wait for one joiner after another, and save ---------------------------
-members=3
-begin 4000 --transport tcp --checkpoint "$dir/keep" --min-ranks 3 --wait-ranks 100
-members=2
+# ---- the same, for one joiner after another, with checkpoints ---------------------------------------
+begin 4000 --ranks 3 --transport tcp --checkpoint "$dir/keep" --min-ranks 3 --wait-ranks 100
 for ((i = 0; i < 600; i++)); do
     [ ! -s "$dir/ledger" ] || break
     sleep 0.05
