@@ -88,12 +88,7 @@ grep -q 'rank 0 (pid [0-9]*) is stopped (SIGSTOP) and is killed, because rank 1 
 jq -e '.run.lead == 2 and .run.state == "ended" and .steps == 13000' "$dir/run/run.json" >/dev/null ||
     fail "the joiner leads: $(jq -c '.run.lead, .run.state, .steps' "$dir/run/run.json") $(cat "$dir/join.err")"
 
-# ---- a job that has lost too many ranks, and waits (--min-ranks) --------------------------------------
-begin 3000 --ranks 3 --min-ranks 3 --wait-ranks 60 --inject kill:1@500
-join 0 '"joined":' "$doors" --secret-file "$dir/key"
-finish 3000 3 '--min-ranks'
-
-# ---- the same, for one joiner after another, with checkpoints ---------------------------------------
+# ---- a job that has lost too many ranks, and waits: one joiner after another, with checkpoints -----------
 begin 4000 --ranks 3 --transport tcp --checkpoint "$dir/keep" --min-ranks 3 --wait-ranks 100
 for ((i = 0; i < 600; i++)); do
     [ ! -s "$dir/ledger" ] || break
