@@ -37,6 +37,7 @@ struct vb_train_heir {
     bool leads;             /* this rank leads from now on */
     bool done;              /* and has taken over what that is */
     int64_t step;           /* the last step before it did */
+    int n_recoveries;       /* recoveries that those who led before had to tell */
     int lost[VB_WORLD_MAX]; /* ids of ranks of which the recorder's thread does not know yet */
     int n_lost;
     int n_evals; /* evaluations that are not written, or not by this rank */

@@ -155,21 +155,27 @@ static void say(const struct vb_recovery *r)
                 1e3 * r->agree_s, 1e3 * r->fence_s, 1e3 * r->rebuild_s, 1e3 * r->recompute_s);
 }
 
+/* The event of the i-th rank that was lost in a recovery. */
+static void describe(const struct vb_trainer *t, const struct vb_recovery *r, int i,
+                     struct vb_train_event *event)
+{
+    *event = (struct vb_train_event){.at_ns = t->laps.begin_ns + (uint64_t)(1e9 * r->at_s),
+                                     .step = r->step,
+                                     .rank = r->lost[i].rank,
+                                     .loss = -1,
+                                     .accuracy = -1};
+    snprintf(event->what, sizeof(event->what), "%s", r->lost[i].removed ? "removed" : "rank lost");
+    snprintf(event->why, sizeof(event->why), "%s", r->lost[i].why);
+    vb_train_lost_fault(r, i, &event->fault);
+}
+
 static void add_events(struct vb_trainer *t, const struct vb_recovery *r)
 {
-    struct vb_train_event event = {.at_ns = t->laps.begin_ns + (uint64_t)(1e9 * r->at_s),
-                                   .step = r->step,
-                                   .what = "rank lost",
-                                   .loss = -1,
-                                   .accuracy = -1};
+    struct vb_train_event event;
     int i;
 
     for (i = 0; i < n_named(r); i++) {
-        event.rank = r->lost[i].rank;
-        snprintf(event.what, sizeof(event.what), "%s",
-                 r->lost[i].removed ? "removed" : "rank lost");
-        snprintf(event.why, sizeof(event.why), "%s", r->lost[i].why);
-        vb_train_lost_fault(r, i, &event.fault);
+        describe(t, r, i, &event);
         vb_train_event(t, &event);
     }
 }
@@ -211,6 +217,7 @@ void vb_train_record_lead(struct vb_trainer *t)
     pthread_mutex_lock(&rec->lock);
     rec->heir.leads = true;
     rec->heir.step = t->step;
+    rec->heir.n_recoveries = t->recoveries.n - 1; /* the present one is told when it is complete */
     pthread_mutex_unlock(&rec->lock);
 }
 
@@ -273,8 +280,44 @@ static void write_evals(struct vb_trainer *t)
     }
 }
 
+/* Returns whether those who led before have written this event. */
+static bool is_written(const struct vb_trainer *t, const struct vb_train_event *event)
+{
+    char path[4200], text[128], line[1024];
+    bool found = false;
+    FILE *in;
+
+    snprintf(path, sizeof(path), "%s/events.jsonl", t->o->run.dir);
+    snprintf(text, sizeof(text), "\"what\":\"%s\",\"step\":%lld,\"rank\":%d,", event->what,
+             (long long)event->step, event->rank);
+    in = fopen(path, "re");
+    while (in != NULL && !found && fgets(line, sizeof(line), in) != NULL)
+        found = strstr(line, text) != NULL;
+    if (in != NULL)
+        fclose(in);
+    return found;
+}
+
+/* What those who led before have not written is not lost with them. Entries of the list before the
+ * last one stay as they are. */
+static void write_losses(struct vb_trainer *t, int n)
+{
+    const struct vb_recovery *r;
+    struct vb_train_event event;
+    int i, k;
+
+    for (i = 0; i < n && i < VB_RECOVERIES - 1; i++) {
+        r = &t->recoveries.list[i];
+        for (k = 0; k < n_named(r); k++) {
+            describe(t, r, k, &event);
+            if (!is_written(t, &event))
+                vb_train_event_earlier(t, &event);
+        }
+    }
+}
+
 /* The order matters: the hook clears a folder of its own before files begin there. */
-static void take_over(struct vb_trainer *t, int64_t step)
+static void take_over(struct vb_trainer *t, int64_t step, int n_recoveries)
 {
     struct vb_trainer_record *rec = &t->record;
     bool far = vb_ship_far(rec->ship);
@@ -294,6 +337,7 @@ static void take_over(struct vb_trainer *t, int64_t step)
     if (vb_ship_lead(rec->ship) != VB_OK)
         VB_LOG_WARN("records of ranks that do not see %s are lost", t->o->run.dir);
     snprintf(rec->events_file, sizeof(rec->events_file), "events.jsonl");
+    write_losses(t, n_recoveries);
     if (rec->board != NULL)
         vb_board_lead(rec->board, t->id, step, far);
     if (rec->metrics != NULL)
@@ -346,7 +390,7 @@ static void tick(void *arg, uint64_t now_ns, bool last)
     rec->heir.n_lost = 0;
     pthread_mutex_unlock(&rec->lock);
     if (heir.leads && !heir.done)
-        take_over(t, heir.step);
+        take_over(t, heir.step, heir.n_recoveries);
     if (rec->evals != NULL && (heir.leads || t->id == 0))
         write_evals(t);
     if (heir.n_lost > 0)
