@@ -300,7 +300,6 @@ static void commit(struct dense_copies *c)
 {
     c->before = c->now;
     c->now = c->next;
-    c->stepped = c->before != c->now;
 }
 
 static vb_status dense_step(struct vb_trainer *t)
@@ -322,7 +321,6 @@ static vb_status dense_step(struct vb_trainer *t)
     if (descend(t, &batch))
         return VB_OK;
     d->kept = true;
-    d->copies.stepped = false; /* from here on another copy of the parameters is overwritten */
     if (d->shared != NULL)
         vb_shared_update_aim(d->shared, d->copies.next);
     vb_train_noise_begin(t, knows_norm(t));
@@ -352,7 +350,6 @@ static vb_status dense_copy(struct vb_trainer *t, int from, bool lacks, int64_t 
         len = (size_t)(c->state[c->now] - c->params[c->now]) + words * d->n_params;
     c->next = next_copy(c);
     to = c->params[c->next];
-    c->stepped = false;
     for (at = 0; at < len && st == VB_OK && !t->replay.on; at += n) {
         n = len - at < d->n_params ? len - at : d->n_params;
         if (t->rank == from)
@@ -377,7 +374,6 @@ static void dense_regrouped(struct vb_trainer *t)
         vb_shared_update_regrouped(d->shared, d->buckets);
     d->kept = false;
     d->clip.last = false;
-    d->copies.stepped = false;
     d->early.batch = NULL;
 }
 
@@ -390,18 +386,6 @@ static vb_status dense_sum_again(struct vb_trainer *t, size_t *bytes_p)
 static void dense_forget(struct vb_trainer *t)
 {
     dense_of(t)->early.batch = NULL;
-}
-
-static vb_status dense_step_back(struct vb_trainer *t)
-{
-    struct dense *d = dense_of(t);
-
-    if (!d->copies.swaps || !d->copies.stepped)
-        return vb_err(VB_ERR_USAGE, "there is no step to undo");
-    d->copies.now = d->copies.before;
-    d->copies.stepped = false;
-    dense_forget(t);
-    return VB_OK;
 }
 
 /* ---- evaluation and checkpoints -------------------------------------------------------------- */
@@ -558,7 +542,6 @@ static vb_status dense_restore(struct vb_trainer *t, const struct vb_checkpoint 
 
     if (c->now == c->held)
         c->now = next_copy(c);
-    c->stepped = false;
     params = c->params[c->now];
     state = c->state[c->now];
     d->early.batch = NULL;
@@ -575,7 +558,6 @@ const struct vb_trainer_ops vb_trainer_dense = {
     .create = vb_dense_create,
     .step = dense_step,
     .sum_again = dense_sum_again,
-    .step_back = dense_step_back,
     .copy = dense_copy,
     .regrouped = dense_regrouped,
     .form = vb_dense_form,

@@ -25,7 +25,6 @@ struct dense_copies {
     int next;                   /* number of the copy that the present step writes */
     int before;                 /* number of the copy that the last step has read */
     int held;                   /* number of the copy that no step may write; -1: none */
-    bool stepped;               /* copy `before` still has the parameters before the last step */
 };
 
 struct dense_clip {

@@ -7,8 +7,9 @@
  * buffers for rows have the planned size, and a list has at most one entry for each feature.
  *
  * Ranks sum lists of (feature, gradient). The update is the last part of a step and cannot fail in
- * the middle. If there are other ranks, the values that it overwrites are kept until the next
- * update. Plain SGD on a single rank needs no list: it adds to the weights row by row.
+ * the middle. If there are other ranks, its gradient is kept until the next update: a rank that
+ * lacks this step makes the same update. Plain SGD on a single rank needs no list: it adds to the
+ * weights row by row.
  */
 #include "engine/train/train_sparse_priv.h"
 
@@ -114,7 +115,7 @@ static vb_status open_sums(struct vb_trainer *t, struct sparse *s)
     opts.max_nnz = vb_train_is_elastic(t->o) ? room_of_list(t, s)
                                              : most_entries(t, (size_t)vb_trainer_share(t)) + 1;
     most = opts.max_nnz * (size_t)t->world;
-    st = vb_k_undo_create(most < opts.features ? most : (size_t)opts.features, &s->undo);
+    st = vb_k_kept_create(most < opts.features ? most : (size_t)opts.features, &s->kept);
     if (st == VB_OK)
         st = vb_sparse_open(t->place.group, &opts, &s->all);
     if (st == VB_OK)
@@ -200,7 +201,7 @@ static void sparse_destroy(struct vb_trainer *t)
     free(s->logits);
     vb_list_close(&s->list);
     free(s->which);
-    vb_k_undo_destroy(s->undo);
+    vb_k_kept_destroy(s->kept);
     free(s->flat);
     free(s);
 }
@@ -438,9 +439,8 @@ static vb_status vb_sparse_step(struct vb_trainer *t)
     begin_ns = vb_trace_begin();
     if (st == VB_OK)
         st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
-                                vb_k_rate(&t->recipe.schedule, t->step), s->undo);
+                                vb_k_rate(&t->recipe.schedule, t->step), s->kept);
     s->n_global = st == VB_OK ? t->batch->n_global : s->n_global;
-    s->updated = st == VB_OK;
     vb_trace_end(begin_ns, t->trace.update, n * sizeof(float));
     if (st == VB_OK)
         vb_train_record_gradient_norm(t, values, n, 1.f / (float)t->batch->n_global);
@@ -492,12 +492,11 @@ static vb_status sparse_copy(struct vb_trainer *t, int from, bool lacks, int64_t
     vb_status st;
 
     if (t->rank == from && !t->replay.on) {
-        last.n = vb_k_undo_gradient(s->undo, &keys, &values);
+        last.n = vb_k_kept_gradient(s->kept, &keys, &values);
         last.n_global = s->n_global;
         memcpy(s->list.keys, keys, last.n * sizeof(*keys));
         memcpy(s->list.values, values, last.n * sizeof(*values));
     }
-    s->n_grad = 0;
     st = vb_group_broadcast(t->place.group, from, &last, sizeof(last));
     if (st == VB_OK && (last.n > room_of_list(t, s) || last.n_global < 0))
         st = vb_err(VB_ERR_INPUT, "rank %d sent an update of %llu features, but at most %zu fit",
@@ -514,24 +513,23 @@ static vb_status sparse_copy(struct vb_trainer *t, int from, bool lacks, int64_t
     s->n_global = (int)last.n_global;
     return vb_k_sparse_update(s->weights, s->list.keys, s->list.values, last.n,
                               1.f / (float)last.n_global, vb_k_rate(&t->recipe.schedule, step - 1),
-                              s->undo);
+                              s->kept);
 }
 
 static void sparse_regrouped(struct vb_trainer *t)
 {
-    sparse_of(t)->updated = false;
+    sparse_of(t)->n_grad = 0;
 }
 
 static vb_status sparse_form(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
 
-    sparse_regrouped(t);
     s->has_aside = true;
     s->all_aside = s->all;
-    s->undo_aside = s->undo;
+    s->kept_aside = s->kept;
     s->all = NULL;
-    s->undo = NULL;
+    s->kept = NULL;
     return open_sums(t, s);
 }
 
@@ -539,29 +537,18 @@ static void sparse_formed(struct vb_trainer *t, bool stays)
 {
     struct sparse *s = sparse_of(t);
     struct vb_sparse *all = stays ? s->all_aside : s->all;
-    struct vb_k_undo *undo = stays ? s->undo_aside : s->undo;
+    struct vb_k_kept *kept = stays ? s->kept_aside : s->kept;
 
     if (!s->has_aside)
         return;
     s->all = stays ? s->all : s->all_aside;
-    s->undo = stays ? s->undo : s->undo_aside;
+    s->kept = stays ? s->kept : s->kept_aside;
     if (all != NULL)
         vb_sparse_close(all);
-    vb_k_undo_destroy(undo);
+    vb_k_kept_destroy(kept);
     s->all_aside = NULL;
-    s->undo_aside = NULL;
+    s->kept_aside = NULL;
     s->has_aside = false;
-}
-
-static vb_status sparse_step_back(struct vb_trainer *t)
-{
-    struct sparse *s = sparse_of(t);
-
-    if (s->undo == NULL || !s->updated)
-        return vb_err(VB_ERR_USAGE, "there is no step to undo");
-    vb_k_sparse_undo(s->weights, s->undo);
-    s->updated = false;
-    return VB_OK;
 }
 
 /* ---- evaluation -------------------------------------------------------------------------- */
@@ -696,7 +683,6 @@ const struct vb_trainer_ops vb_trainer_sparse = {
     .regrouped = sparse_regrouped,
     .form = sparse_form,
     .formed = sparse_formed,
-    .step_back = sparse_step_back,
     .evaluate = sparse_evaluate,
     .params = sparse_params,
     .gradient = sparse_gradient,

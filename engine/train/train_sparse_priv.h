@@ -24,9 +24,8 @@ struct sparse {
     size_t max_nnz;         /* of a batch */
     size_t n_grad;          /* number of entries in the last gradient */
     size_t n_shown;         /* number of entries of the gradient that was shown */
-    struct vb_k_undo *undo; /* values that the last update replaced; NULL: this is the only rank */
+    struct vb_k_kept *kept; /* the gradient of the last update; NULL: this is the only rank */
     int n_global;           /* samples of the last update */
-    bool updated;           /* undo holds the values of an update */
     struct vb_rows rows;    /* buffers for evaluation */
     struct vb_mem rows_mem;
     uint32_t *which;
@@ -34,7 +33,7 @@ struct sparse {
     struct vb_checkpoint_array arrays[SPARSE_ARRAYS];
     bool has_aside; /* the ranks form another group; these hang on the one before */
     struct vb_sparse *all_aside;
-    struct vb_k_undo *undo_aside;
+    struct vb_k_kept *kept_aside;
 };
 
 static inline struct sparse *sparse_of(const struct vb_trainer *t)

@@ -181,7 +181,6 @@ vb_status vb_sparse_restore(struct vb_trainer *t, const struct vb_checkpoint *cp
         return VB_ERR_INPUT;
     vb_k_sparse_touch_all(s->weights);
     st = restore_parts(t, cp, late);
-    s->updated = false;
     if (st == VB_OK &&
         !vb_k_sparse_resume(s->weights, &t->recipe.schedule, cp->step, late ? *steps : 0))
         return vb_err(VB_ERR_INPUT, "the checkpoint of step %lld has an impossible number in %s",

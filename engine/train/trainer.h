@@ -141,11 +141,6 @@ struct vb_trainer_ops {
     /* Repeats only the sums of the last step. *bytes_p: size of this rank's gradient. */
     vb_status (*sum_again)(struct vb_trainer *t, size_t *bytes_p);
 
-    /* Restores the parameters before the last step. This works once per step, and only if there are
-     * several ranks. A failure can leave some ranks one step ahead of others; stepping back brings
-     * all ranks to the same step. */
-    vb_status (*step_back)(struct vb_trainer *t);
-
     /* Synchronous training, collective, after the ranks have regrouped and t->rank and t->world
      * were set. copy() gives those that lack it (lacks) the last step of the member at place
      * `from`. The bits are the same. It commits this step (vb_group_commit()) before anything
@@ -451,9 +446,8 @@ int vb_trainer_batch(const struct vb_trainer *t);
 
 /* Between two steps: from now on this rank takes share number `share` of `shares` shares of each
  * global batch. The global batch and the order of samples stay the same. Allocates nothing. The
- * caller has changed the group, and after a failed step has called step_back() where one rank was a
- * step ahead, and has set t->rank, t->world and t->step, the step that all ranks have completed. A
- * barrier follows before one of the ranks makes a step. */
+ * caller has changed the group, and has set t->rank, t->world and t->step, the step that all ranks
+ * have completed. A barrier follows before one of the ranks makes a step. */
 vb_status vb_trainer_repartition(struct vb_trainer *t, int share, int shares);
 
 /* Asynchronous training: from now on this rank takes share number `rank` of `ranks` shares of each

@@ -158,19 +158,6 @@ void vb_k_lazy_note(struct lazy *z, float rate)
         z->power[n - 1] = then(z->power[n - 2], z->power[0]);
 }
 
-/* Removes the last step, or with it its run; then the powers of the run before come back. */
-void vb_k_lazy_take_back(struct lazy *z)
-{
-    uint32_t n, i;
-
-    if (--z->steps > z->first[z->runs - 1] || --z->runs == 0)
-        return;
-    z->power[0] = one_step(&z->rule, z->rate[z->runs - 1]);
-    n = z->steps - z->first[z->runs - 1];
-    for (i = 1; i < n && i < POWERS; i++)
-        z->power[i] = then(z->power[i - 1], z->power[0]);
-}
-
 void vb_k_lazy_forget(struct lazy *z)
 {
     z->steps = 0;

@@ -24,7 +24,6 @@ uint32_t vb_k_lazy_steps(const struct lazy *lazy);
  * all features up to date and call vb_k_lazy_forget(). */
 uint32_t vb_k_lazy_room(void);
 void vb_k_lazy_note(struct lazy *lazy, float rate);
-void vb_k_lazy_take_back(struct lazy *lazy); /* removes the last step; may be called once */
 void vb_k_lazy_forget(struct lazy *lazy);
 void vb_k_lazy_copy(const struct lazy *from, struct lazy *to); /* of the same rule */
 

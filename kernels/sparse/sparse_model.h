@@ -99,24 +99,21 @@ void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr
 /* Prefetches the weights that a forward pass of m will read. */
 void vb_k_sparse_fetch(const struct vb_k_sparse *sparse, const struct vb_k_csr *m);
 
-/* The memory contents that an update of at most max_keys keys has overwritten. */
-struct vb_k_undo;
-vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p);
-void vb_k_undo_destroy(struct vb_k_undo *undo);
+/* The gradient of the last update, of at most max_keys keys. */
+struct vb_k_kept;
+vb_status vb_k_kept_create(size_t max_keys, struct vb_k_kept **kept_p);
+void vb_k_kept_destroy(struct vb_k_kept *kept);
 
 /* Takes one step with the gradient scale * values at keys. Keys must be in ascending order, each
- * once; otherwise the function returns VB_ERR_INPUT before it writes anything. undo is filled in
+ * once; otherwise the function returns VB_ERR_INPUT before it writes anything. kept is filled in
  * unless it is NULL. Bits do not depend on the number of threads. */
 vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, const float *values,
-                             size_t n, float scale, float rate, struct vb_k_undo *undo);
+                             size_t n, float scale, float rate, struct vb_k_kept *kept);
 
-/* Returns the number of keys of the last update that has filled in undo, and its gradient as it was
+/* Returns the number of keys of the last update that has filled in kept, and its gradient as it was
  * given to it: another replica can make the same update. */
-size_t vb_k_undo_gradient(const struct vb_k_undo *undo, const uint32_t **keys_p,
+size_t vb_k_kept_gradient(const struct vb_k_kept *kept, const uint32_t **keys_p,
                           const float **values_p);
-
-/* Reverts the last update, which must have filled in this undo. May be called once. */
-void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo);
 
 /* The memory of a sparse model. With a lazy rule, weights in memory are out of date. */
 #define VB_K_SPARSE_PARTS 2

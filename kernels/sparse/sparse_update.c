@@ -185,63 +185,42 @@ void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr
     }
 }
 
-/* The memory contents that an update has overwritten. */
-struct vb_k_undo {
+struct vb_k_kept {
     size_t n, room;
-    uint32_t *keys, *step; /* (room), like the next; all are in the memory of keys */
-    float *w, *s, *t;
-    float *values; /* of the gradient */
+    uint32_t *keys; /* (room) */
+    float *values;  /* (room) in the memory of keys */
 };
 
-vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p)
+vb_status vb_k_kept_create(size_t max_keys, struct vb_k_kept **kept_p)
 {
-    struct vb_k_undo *u = calloc(1, sizeof(*u));
+    struct vb_k_kept *k = calloc(1, sizeof(*k));
 
-    if (u == NULL)
+    if (k == NULL)
         return vb_err_sys("calloc");
-    u->room = max_keys;
-    u->keys = vb_alloc_aligned(6 * max_keys * sizeof(*u->keys));
-    if (u->keys == NULL) {
-        free(u);
-        return vb_err(VB_ERR_NO_MEMORY, "no memory to undo %zu updates", max_keys);
+    k->room = max_keys;
+    k->keys = vb_alloc_aligned(2 * max_keys * sizeof(*k->keys));
+    if (k->keys == NULL) {
+        free(k);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to keep a gradient of %zu keys", max_keys);
     }
-    u->step = u->keys + max_keys;
-    u->w = (void *)(u->step + max_keys);
-    u->s = u->w + max_keys;
-    u->t = u->s + max_keys;
-    u->values = u->t + max_keys;
-    *undo_p = u;
+    k->values = (void *)(k->keys + max_keys);
+    *kept_p = k;
     return VB_OK;
 }
 
-void vb_k_undo_destroy(struct vb_k_undo *undo)
+void vb_k_kept_destroy(struct vb_k_kept *kept)
 {
-    if (undo != NULL)
-        free(undo->keys);
-    free(undo);
+    if (kept != NULL)
+        free(kept->keys);
+    free(kept);
 }
 
-size_t vb_k_undo_gradient(const struct vb_k_undo *undo, const uint32_t **keys_p,
+size_t vb_k_kept_gradient(const struct vb_k_kept *kept, const uint32_t **keys_p,
                           const float **values_p)
 {
-    *keys_p = undo->keys;
-    *values_p = undo->values;
-    return undo->n;
-}
-
-void vb_k_sparse_undo(struct vb_k_sparse *s, const struct vb_k_undo *undo)
-{
-    struct state x;
-    size_t i;
-
-    vb_k_sparse_touch(s, undo->keys, undo->n);
-    for (i = 0; i < undo->n; i++) { /* what the rule does not need is not stored */
-        x = (struct state){undo->s[i], undo->t[i], undo->step[i]};
-        s->w[undo->keys[i]] = undo->w[i];
-        store(s->has, s, undo->keys[i], x);
-    }
-    if (s->lazy != NULL)
-        vb_k_lazy_take_back(s->lazy);
+    *keys_p = kept->keys;
+    *values_p = kept->values;
+    return kept->n;
 }
 
 struct step {
@@ -249,7 +228,7 @@ struct step {
     const float *values;
     size_t n;
     float scale, rate;
-    struct vb_k_undo *undo;
+    struct vb_k_kept *kept;
 };
 
 /* A block of features. It is loaded, updated with vector instructions, and stored again. */
@@ -285,20 +264,12 @@ ALWAYS void store_block(struct shape r, struct vb_k_sparse *s, const uint32_t *k
     }
 }
 
-ALWAYS void keep_block(struct shape r, const struct step *p, size_t first, size_t n,
-                       const struct block *b)
+ALWAYS void keep_block(const struct step *p, size_t first, size_t n)
 {
-    struct vb_k_undo *undo = p->undo;
+    struct vb_k_kept *kept = p->kept;
 
-    memcpy(undo->keys + first, p->keys + first, n * sizeof(*p->keys));
-    memcpy(undo->values + first, p->values + first, n * sizeof(*p->values));
-    memcpy(undo->w + first, b->w, n * sizeof(*b->w));
-    if (r.floats > 0)
-        memcpy(undo->s + first, b->s, n * sizeof(*b->s));
-    if (r.floats > 1)
-        memcpy(undo->t + first, b->t, n * sizeof(*b->t));
-    if (r.words > r.floats)
-        memcpy(undo->step + first, b->step, n * sizeof(*b->step));
+    memcpy(kept->keys + first, p->keys + first, n * sizeof(*p->keys));
+    memcpy(kept->values + first, p->values + first, n * sizeof(*p->values));
 }
 
 static void catch_up_block(const struct vb_k_sparse *s, size_t n, struct block *b)
@@ -340,8 +311,8 @@ ALWAYS void update_block(struct shape r, struct vb_k_sparse *s, const struct ste
     struct block b;
 
     load_block(r, s, keys, n, &b);
-    if (p->undo != NULL)
-        keep_block(r, p, first, n, &b);
+    if (p->kept != NULL)
+        keep_block(p, first, n);
     if (r.words > r.floats)
         catch_up_block(s, n, &b);
     step_block(r, s, p, p->values + first, n, &b);
@@ -451,15 +422,15 @@ void vb_k_sparse_fetch(const struct vb_k_sparse *sparse, const struct vb_k_csr *
 }
 
 vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, const float *values,
-                             size_t n, float scale, float rate, struct vb_k_undo *undo)
+                             size_t n, float scale, float rate, struct vb_k_kept *kept)
 {
-    struct step p = {keys, values, n, scale, rate, undo};
+    struct step p = {keys, values, n, scale, rate, kept};
     vb_status st;
 
     st = check_keys(sparse, keys, n);
-    if (st == VB_OK && undo != NULL && n > undo->room)
-        st = vb_err(VB_ERR_USAGE, "the update has %zu keys, but only %zu can be undone", n,
-                    undo->room);
+    if (st == VB_OK && kept != NULL && n > kept->room)
+        st = vb_err(VB_ERR_USAGE, "the update has %zu keys, but only %zu can be kept", n,
+                    kept->room);
     if (st != VB_OK)
         return st;
     if (sparse->lazy != NULL && vb_k_lazy_steps(sparse->lazy) == vb_k_lazy_room())
@@ -469,7 +440,7 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
     update_all(sparse, &p);
     if (sparse->lazy != NULL)
         vb_k_lazy_note(sparse->lazy, rate);
-    if (undo != NULL)
-        undo->n = n;
+    if (kept != NULL)
+        kept->n = n;
     return VB_OK;
 }

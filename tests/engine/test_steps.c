@@ -2,7 +2,7 @@
  *
  * Tests synchronous steps of several ranks. After a failure at any moment, every surviving rank has
  * finished a whole number of steps, and has the parameters of an undisturbed run at that step. A
- * step can be undone, and a rank whose replica differs is named.
+ * rank whose replica differs is named.
  *
  * Covers: engine/sums/buckets.c engine/train/train_check.c engine/train/train_dense.c
  * Covers: engine/sums/shared_update.c engine/train/train_sparse.c
@@ -209,72 +209,6 @@ static void survivors_are_at_a_complete_step(void **state)
     assert_true(hit > (int)VB_COUNT(runs));
 }
 
-/* ---- undoing a step -------------------------------------------------------------------------- */
-
-static uint32_t mark_of(struct vb_trainer *t)
-{
-    const float *params;
-    size_t n;
-
-    params = t->ops->params(t, &n);
-    return params != NULL ? vb_crc32c(0, params, n * sizeof(*params)) : 0;
-}
-
-/* A step can be undone, also after a checkpoint. */
-static int undo_around_a_checkpoint(struct vb_trainer *t)
-{
-    struct vb_checkpoint cp = {.step = 0};
-    uint32_t before = mark_of(t);
-
-    if (vb_trainer_step(t) != VB_OK || t->ops->save(t, &cp) != VB_OK)
-        return 1;
-    return T_WRONG(t->ops->step_back(t) == VB_OK) + T_WRONG(mark_of(t) == before);
-}
-
-static int undo_and_repeat(struct vb_group *g, void *arg)
-{
-    struct vb_train_opts o;
-    struct vb_trainer t;
-    uint32_t before = 0;
-    vb_status st;
-    int i, wrong = 0;
-
-    fill_opts(arg, g, &o);
-    st = vb_trainer_open(&t, &o, NULL);
-    for (i = 0; i < 6 && st == VB_OK; i++) {
-        before = mark_of(&t);
-        st = vb_trainer_step(&t);
-    }
-    wrong += T_WRONG(st == VB_OK) + T_WRONG(mark_of(&t) != before);
-    if (st == VB_OK)
-        wrong += T_WRONG(t.ops->step_back(&t) == VB_OK) + T_WRONG(mark_of(&t) == before) +
-                 T_WRONG(t.ops->step_back(&t) == VB_ERR_USAGE);
-    if (wrong == 0)
-        wrong += undo_around_a_checkpoint(&t);
-    vb_trainer_close(&t);
-    return wrong;
-}
-
-static void a_step_can_be_undone(void **state)
-{
-    struct run runs[] = {
-        {.model = "softmax", .data = "synth:1200"},
-        {.model = "lenet", .data = "synth:1200"},
-        {.model = "lenet", .data = "synth:1200", .shared_update_min = 4},
-        {.model = "lenet", .data = "synth:1200", .defer_bytes = 120000, .clip = 1000},
-        {.model = "sparse-lr", .data = "synth:n=1200,features=5000"},
-        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
-        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "ftrl"}};
-    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = undo_and_repeat};
-    size_t i;
-
-    (void)state;
-    for (i = 0; i < VB_COUNT(runs); i++) {
-        job.arg = &runs[i];
-        t_as_processes(&job);
-    }
-}
-
 /* ---- equivalent ways to make a step ---------------------------------------------------------- */
 
 /* With deferred gradients the forward pass of the next step begins before this step is complete,
@@ -345,7 +279,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_are_at_a_complete_step),
-        cmocka_unit_test(a_step_can_be_undone),
         cmocka_unit_test(all_ways_to_make_a_step_give_the_same_bits),
         cmocka_unit_test(a_replica_that_differs_is_named),
     };

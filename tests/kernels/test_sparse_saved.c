@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A thread reads a sparse model as it was at one moment while another one updates it, with lists
- * that name few features and lists that name nearly all, with settling and with undoing. Also tests
- * that a model which was saved while it was out of date goes on with the same bits.
+ * that name few features and lists that name nearly all, and with settling. Also tests that
+ * a model which was saved while it was out of date goes on with the same bits.
  *
  * Covers: kernels/sparse/aside.c kernels/sparse/sparse_saved.c
  */
@@ -40,7 +40,7 @@ struct copy {
 
 struct model {
     struct vb_k_sparse *sparse;
-    struct vb_k_undo *undo;
+    struct vb_k_kept *kept;
     int words;
     int64_t step;
     uint32_t seed;
@@ -61,7 +61,7 @@ static void step(struct model *m)
         values[n] = (float)(t_random(&m->seed) % 1000) / 500 - 1;
         at += 1 + t_random(&m->seed) % stride;
     }
-    assert_int_equal(vb_k_sparse_update(m->sparse, keys, values, n, 0.5f, rate, m->undo), VB_OK);
+    assert_int_equal(vb_k_sparse_update(m->sparse, keys, values, n, 0.5f, rate, m->kept), VB_OK);
     m->step++;
 }
 
@@ -69,13 +69,13 @@ static void open_model(struct model *m, const struct vb_k_rule *rule)
 {
     *m = (struct model){.seed = 5, .words = vb_k_sparse_words(rule)};
     assert_int_equal(vb_k_sparse_create(rule, FEATURES, &m->sparse), VB_OK);
-    assert_int_equal(vb_k_undo_create(FEATURES, &m->undo), VB_OK);
+    assert_int_equal(vb_k_kept_create(FEATURES, &m->kept), VB_OK);
 }
 
 static void close_model(struct model *m)
 {
     vb_k_sparse_destroy(m->sparse);
-    vb_k_undo_destroy(m->undo);
+    vb_k_kept_destroy(m->kept);
 }
 
 static void take_copy(const struct model *m, struct copy *c)
@@ -131,8 +131,6 @@ static void step_meanwhile(struct model *m, const struct reader *r)
 
     for (i = 0; i < 12 || !atomic_load(&r->done); i++) {
         step(m);
-        if (i == 3)
-            vb_k_sparse_undo(m->sparse, m->undo);
         if (i == 8)
             vb_k_sparse_settle(m->sparse);
         vb_k_sparse_touch(m->sparse, &key, 1);
