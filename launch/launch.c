@@ -411,14 +411,34 @@ void vb_launch_tell_lost(void *arg, int peer, const char *why)
         dprintf(STDERR_FILENO, "%s lost %d %.*s\n", launch->begun_line, peer, VB_NEWS_WHY - 1, why);
 }
 
+/* Tells the supervisor, in a line that begins with this rank. */
+static bool tell_news(const struct vb_launch *launch, const char *line, int n)
+{
+    char text[VB_NEWS_DOORS + 32];
+    bool told = true;
+
+    n = snprintf(text, sizeof(text), "%d %.*s\n", launch->rank, n, line);
+    if (launch->supervised && launch->begun_fd >= 0)
+        told = write(launch->begun_fd, text, (size_t)n) == n;
+    if (launch->over_ssh)
+        dprintf(STDERR_FILENO, "%s %s\n", launch->begun_line, line);
+    return told;
+}
+
 void vb_launch_tell_doors(const struct vb_launch *launch, const char *doors)
 {
-    char line[VB_NEWS_DOORS + 32];
-    int n = snprintf(line, sizeof(line), "%d doors %.*s\n", launch->rank, VB_NEWS_DOORS - 1, doors);
+    char line[VB_NEWS_DOORS + 8];
+    int n = snprintf(line, sizeof(line), "doors %.*s", VB_NEWS_DOORS - 1, doors);
 
-    if (launch->supervised && launch->begun_fd >= 0 &&
-        write(launch->begun_fd, line, (size_t)n) != n)
+    if (!tell_news(launch, line, n))
         VB_LOG_WARN("the supervisor cannot be told where others can join");
-    if (launch->over_ssh)
-        dprintf(STDERR_FILENO, "%s doors %.*s\n", launch->begun_line, VB_NEWS_DOORS - 1, doors);
+}
+
+void vb_launch_tell_number(const struct vb_launch *launch, int number)
+{
+    char line[32];
+    int n = snprintf(line, sizeof(line), "number %d", number);
+
+    if (!tell_news(launch, line, n))
+        VB_LOG_WARN("the supervisor cannot be told that this process is rank %d now", number);
 }

@@ -107,6 +107,10 @@ void vb_launch_on_reaped(const struct vb_launch *launch, vb_reaped_fn fn, void *
 #define VB_NEWS_DOORS 1024
 void vb_launch_tell_doors(const struct vb_launch *launch, const char *doors);
 
+/* Tells vb_supervise(), if it started this process again, which number it has in the job now: the
+ * others name it by that. Does not wait. */
+void vb_launch_tell_number(const struct vb_launch *launch, int number);
+
 #define VB_NEWS_WHY 200  /* size of a reason, with the terminating zero */
 #define VB_NEWS_TEXT 256 /* size of the line that tells a loss */
 

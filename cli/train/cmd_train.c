@@ -62,8 +62,9 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
         return cli_refuse(&cli_train,
                           "--min-ranks needs --mode sync and --elastic on: no other job "
                           "goes on with fewer ranks");
-    if (a->restarts > 0 && a->mode != VB_MODE_ASYNC)
-        return cli_refuse(&cli_train, "--restart needs --mode async");
+    if (a->restarts > 0 && a->mode == VB_MODE_SYNC && a->elastic == ELASTIC_OFF)
+        return cli_refuse(&cli_train, "--restart needs --elastic on: ranks that are started again "
+                                      "join a job that goes on");
     if (a->join == NULL && a->min_ranks > o->group.world) /* a joiner has the words of the job */
         return cli_refuse(&cli_train, "--min-ranks %lld: the job begins with %d ranks",
                           (long long)a->min_ranks, o->group.world);
@@ -348,12 +349,15 @@ static void tell_numbered(void *arg, int number)
 
     r->number = number;
     vb_log_set_rank(number);
+    if (r->launch->joins)
+        vb_launch_tell_number(r->launch, number);
     if (r->run == NULL)
         return;
     pthread_mutex_lock(&r->run->lock);
     r->run->number = number;
     pthread_mutex_unlock(&r->run->lock);
-    cli_train_run_log(r->run->dir, number, true);
+    if (!r->launch->joins) /* otherwise the supervisor keeps the log */
+        cli_train_run_log(r->run->dir, number, true);
 }
 
 /* Returns what a joiner must give as --run-id, because the secret is made from it; NULL: nothing.
@@ -381,6 +385,7 @@ static void say_doors(void *arg, const char *doors)
     char text[JOIN_TEXT];
 
     VB_LOG_INFO("%s", tell_to_join(doors, r->run_id, text));
+    vb_launch_tell_doors(r->launch, doors);
     if (r->run == NULL)
         return;
     pthread_mutex_lock(&r->run->lock);
@@ -530,6 +535,8 @@ static int check_restart(const struct cli_job *job, const struct vb_launch *laun
     if (!job->ours && !cli_job_supervises(job, launch))
         return cli_refuse(&cli_train, "--restart needs several ranks of --ranks or --hosts: nobody "
                                       "else starts ranks again");
+    if (o->mode != VB_MODE_ASYNC)
+        return -1;
     if (async->bounded && async->staleness == 0 && async->servers > 1)
         return cli_refuse(&cli_train, "--restart: nobody can join a job with --staleness 0 and "
                                       "several servers, and ranks are started again as joiners");
@@ -635,26 +642,27 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
 
 /* ---- joining a running job ------------------------------------------------------------------- */
 
+/* Also finds out what our supervisor tells a process that it has started again. */
 static int find_secret(const struct cli_command *command, const struct cli_job *job,
-                       struct vb_group_opts *group)
+                       struct vb_launch *launch, struct vb_group_opts *group)
 {
-    struct vb_launch launch;
-
-    if (vb_launch_read(job->timeout_s * 1000, &launch) != VB_OK)
+    if (vb_launch_read(job->timeout_s * 1000, launch) != VB_OK)
         return CLI_FAILED;
-    if (job->secret_file == NULL && ((launch.supervised && !launch.joins) || !launch.has_secret))
+    launch->terminal = false; /* the lead shows the progress */
+    if (job->secret_file == NULL && ((launch->supervised && !launch->joins) || !launch->has_secret))
         return cli_refuse(
             command, "--join needs the job's secret: give --secret-file FILE or set VB_SECRET");
     /* The secret of the job to join, not that of a launcher; but our supervisor has told the one
      * that the job has made of file and run id. */
-    launch.supervised = launch.joins;
-    return cli_job_secret(job, &launch, group);
+    launch->supervised = launch->joins;
+    return cli_job_secret(job, launch, group);
 }
 
 /* Calls the job at --join. Returns -1 on success; otherwise the exit code. The job decides the
  * transport unless the user gave one. */
 static int call_job(const struct cli_command *command, const char *root, const struct cli_job *job,
-                    struct vb_group_opts *group, struct vb_caller **caller_p)
+                    struct vb_launch *launch, struct vb_group_opts *group,
+                    struct vb_caller **caller_p)
 {
     const char *colon = strrchr(root, ':');
     int rc;
@@ -669,7 +677,7 @@ static int call_job(const struct cli_command *command, const char *root, const s
                           "--join starts one rank: --ranks, --rank, --world and --root cannot be "
                           "used with it");
     cli_job_group(job, group);
-    rc = find_secret(command, job, group);
+    rc = find_secret(command, job, launch, group);
     if (rc >= 0)
         return rc;
     group->root = root;
@@ -686,11 +694,11 @@ struct joining {
 
 /* Finds out of which kind the job is, by its answer. */
 static int open_join(const struct cli_command *command, const char *root, const struct cli_job *job,
-                     struct vb_group_opts *group, struct joining *j)
+                     struct vb_launch *launch, struct vb_group_opts *group, struct joining *j)
 {
     const void *text;
     size_t len;
-    int rc = call_job(command, root, job, group, &j->caller);
+    int rc = call_job(command, root, job, launch, group, &j->caller);
 
     if (rc >= 0)
         return rc;
@@ -753,19 +761,24 @@ static int parse_joined(const struct cli_command *command, const struct joining 
 }
 
 /* The ranks of a synchronous job have the same options for their group. */
-static void take_group_opts(const struct train_asked *a, struct vb_group_opts *group)
+static void take_group_opts(const struct train_asked *a, struct vb_launch *launch,
+                            struct vb_group_opts *group)
 {
     const unsigned char *secret = group->secret;
 
     cli_job_group(&a->job, group);
     group->secret = secret;
+    if (launch->joins) {
+        group->lost = vb_launch_tell_lost;
+        group->lost_arg = launch;
+    }
     group->root = a->args.join;
 }
 
 static int join(const struct cli_command *command, struct train_asked *a)
 {
     struct vb_train_opts o = {0};
-    struct vb_launch launch = {.root_fd = -1, .joins = vb_launch_is_joiner()};
+    struct vb_launch launch = {.root_fd = -1};
     struct vb_data_spec test = {0};
     struct joining j = {0};
     const char *data = NULL;
@@ -774,11 +787,11 @@ static int join(const struct cli_command *command, struct train_asked *a)
     if (a->args.dry_run || a->job.hosts != NULL)
         return cli_refuse(&cli_train,
                           "--join starts one rank: --dry-run and --hosts cannot be used with it");
-    rc = open_join(command, a->args.join, &a->job, &o.group, &j);
+    rc = open_join(command, a->args.join, &a->job, &launch, &o.group, &j);
     if (rc < 0)
         rc = parse_joined(command, &j, a, &data, &o.model);
     if (rc < 0 && j.caller != NULL)
-        take_group_opts(a, &o.group);
+        take_group_opts(a, &launch, &o.group);
     if (rc < 0) {
         o.group.rank = 0;
         o.group.world = j.joined != NULL ? vb_joined_world(j.joined) : 2; /* the job says more */

@@ -67,8 +67,8 @@ static const struct vb_opt train_opts[] = {
      .level = VB_OPT_MORE, .help = "how long --min-ranks waits"},
     {"restart", VB_OPT_INT, FIELD(restarts), .max = 1000000, .arg = "N", .level = VB_OPT_MORE,
      .help =
-         "--mode async, with --ranks or --hosts: start ranks again that have died, at most N times "
-         "in all; they join the job"},
+         "with --ranks or --hosts: start ranks again that have died, at most N times in all; they "
+         "join the job"},
     {"join", VB_OPT_TEXT, FIELD(join), .arg = "HOST:PORT,...",
      .help = "join a running job as one more rank; options are those of the job, except the ones "
              "given here, such as --secret-file and --data"},

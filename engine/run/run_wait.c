@@ -116,6 +116,8 @@ vb_status vb_run_wait(struct vb_trainer *t, struct run_stop *stop)
         st = answer_user(t, stop);
         if (st == VB_OK)
             st = ask(t, stop, &verdict);
+        if (st == VB_OK)
+            vb_train_form_done(t); /* all have met in the group; callers of the old one come here */
         if (st == VB_OK && verdict == WAIT_MORE && t->stopped == 0)
             poll(NULL, 0, LOOK_MS);
     }

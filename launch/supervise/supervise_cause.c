@@ -22,10 +22,13 @@ vb_status vb_causes_init(struct vb_causes *c, int ranks)
     c->doors[0] = '\0';
     c->blames = calloc((size_t)ranks, sizeof(*c->blames));
     c->ends = calloc((size_t)ranks, sizeof(*c->ends));
-    if (c->blames == NULL || c->ends == NULL)
+    c->numbers = calloc((size_t)ranks, sizeof(*c->numbers));
+    if (c->blames == NULL || c->ends == NULL || c->numbers == NULL)
         return vb_err_sys("calloc");
-    for (i = 0; i < ranks; i++)
+    for (i = 0; i < ranks; i++) {
         c->blames[i].peer = -1;
+        c->numbers[i] = i;
+    }
     return VB_OK;
 }
 
@@ -33,8 +36,26 @@ void vb_causes_fini(struct vb_causes *c)
 {
     free(c->blames);
     free(c->ends);
+    free(c->numbers);
     c->blames = NULL;
     c->ends = NULL;
+    c->numbers = NULL;
+}
+
+int vb_causes_number(const struct vb_causes *c, int rank)
+{
+    return c->numbers[rank] >= 0 ? c->numbers[rank] : rank;
+}
+
+/* Returns the process that the others know by this number; -1: none, or one of somebody else. */
+static int find_number(const struct vb_causes *c, int number)
+{
+    int i;
+
+    for (i = 0; i < c->ranks; i++)
+        if (c->numbers[i] == number)
+            return i;
+    return -1;
 }
 
 static void take_end(struct vb_causes *c, int rank, const char *line)
@@ -52,16 +73,19 @@ static void take_end(struct vb_causes *c, int rank, const char *line)
 
 void vb_causes_take(struct vb_causes *c, int rank, const char *line)
 {
-    int peer = -1, at = 0;
+    int number = -1, peer, at = 0;
 
     if (strncmp(line, DOORS, strlen(DOORS)) == 0)
         snprintf(c->doors, sizeof(c->doors), "%s", line + strlen(DOORS));
-
-    if (rank >= 0 && rank < c->ranks)
-        take_end(c, rank, line);
-    if (sscanf(line, " lost %d %n", &peer, &at) != 1 || at == 0)
+    if (rank < 0 || rank >= c->ranks)
         return;
-    if (rank < 0 || rank >= c->ranks || peer < 0 || peer >= c->ranks || peer == rank)
+    take_end(c, rank, line);
+    if (sscanf(line, " number %d", &number) == 1 && number >= 0)
+        c->numbers[rank] = number;
+    if (sscanf(line, " lost %d %n", &number, &at) != 1 || at == 0 || number < 0)
+        return;
+    peer = find_number(c, number);
+    if (peer < 0 || peer == rank)
         return;
     c->blames[rank].peer = peer;
     snprintf(c->blames[rank].why, VB_NEWS_WHY, "%s", line + at);

@@ -35,10 +35,11 @@ static bool was_killed(const struct job *job, int rank)
 static void explain_here(struct job *job, int rank, char *why, size_t size)
 {
     const siginfo_t *info = &job->dead[rank];
+    int number = vb_causes_number(&job->causes, rank);
     char text[WHY_BYTES], name[16];
 
-    vb_death_explain(rank, info, false, &job->oom, text, sizeof(text));
-    snprintf(name, sizeof(name), "rank %d", rank);
+    vb_death_explain(number, info, false, &job->oom, text, sizeof(text));
+    snprintf(name, sizeof(name), "rank %d", number);
     snprintf(why, size, "%s (pid %d)%s", name, (int)info->si_pid, text + strlen(name));
 }
 
@@ -49,8 +50,9 @@ static void explain(struct job *job, int rank, char *why, size_t size)
     if (job->remote == NULL)
         explain_here(job, rank, why, size);
     else if (end->reaped && end->by_signal)
-        snprintf(why, size, "rank %d on host %s died: signal %d (%s)", rank,
-                 vb_remote_host(job->remote, rank), end->number, strsignal(end->number));
+        snprintf(why, size, "rank %d on host %s died: signal %d (%s)",
+                 vb_causes_number(&job->causes, rank), vb_remote_host(job->remote, rank),
+                 end->number, strsignal(end->number));
     else
         vb_remote_explain(job->remote, rank, &job->dead[rank], vb_relay_last_line(job->relay, rank),
                           why, size);
@@ -62,9 +64,12 @@ static void explain(struct job *job, int rank, char *why, size_t size)
 static void tell(struct job *job, int rank)
 {
     char text[16];
-    int n = snprintf(text, sizeof(text), "%c%d\n", VB_REAPED, rank), i;
+    int number = job->causes.numbers[rank], i, n;
 
     job->lost[rank].told = true;
+    if (number < 0)
+        return; /* it had not joined */
+    n = snprintf(text, sizeof(text), "%c%d\n", VB_REAPED, number);
     for (i = 0; i < job->ranks; i++)
         if (i != rank && job->in_fds[i] >= 0 && write(job->in_fds[i], text, (size_t)n) != n)
             VB_LOG_DEBUG("rank %d is not told that rank %d has ended: %s", i, rank,
@@ -110,7 +115,9 @@ static void kill_if_stopped(struct job *job, int rank)
     vb_relay_warn(job->relay,
                   "rank %d (pid %d) is stopped (SIGSTOP) and is killed, because rank %d has lost "
                   "it: %s; training goes on without it",
-                  rank, (int)job->pids[rank], end->lost_by, job->causes.blames[end->lost_by].why);
+                  vb_causes_number(&job->causes, rank), (int)job->pids[rank],
+                  vb_causes_number(&job->causes, end->lost_by),
+                  job->causes.blames[end->lost_by].why);
     kill(-job->pids[rank], SIGKILL);
 }
 
@@ -153,6 +160,12 @@ void vb_job_check_lost(struct job *job)
 
 /* ---- when it has ended ----------------------------------------------------------------------- */
 
+/* Returns whether a process was started again, and has died before it joined the job. */
+static bool never_came(const struct job *job, int rank)
+{
+    return job->causes.numbers[rank] < 0;
+}
+
 /* Returns the first rank that has ended by itself with an error and that nobody has lost; -1: there
  * is none. */
 static int failed_alone(const struct job *job)
@@ -161,7 +174,7 @@ static int failed_alone(const struct job *job)
 
     for (i = 0; i < job->ranks; i++)
         if (job->lost[i].dead && !was_killed(job, i) && !job->causes.ends[i].lost &&
-            (first < 0 || job->lost[i].at_ns < job->lost[first].at_ns))
+            !never_came(job, i) && (first < 0 || job->lost[i].at_ns < job->lost[first].at_ns))
             first = i;
     return first;
 }
@@ -203,7 +216,7 @@ static void judge(struct job *job)
 
     if (job->ended_well && alone < 0 && vb_relay_printed(job->relay)) {
         for (i = 0; i < job->ranks; i++)
-            if (job->lost[i].dead && !job->lost[i].said)
+            if (job->lost[i].dead && !job->lost[i].said && !never_came(job, i))
                 name(job, i);
         return;
     }

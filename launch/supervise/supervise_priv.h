@@ -157,9 +157,10 @@ struct vb_ending {
 
 struct vb_causes {
     int ranks;
-    struct vb_blame *blames;   /* one for each rank */
-    struct vb_ending *ends;    /* one for each rank */
-    int n_begun;               /* number of ranks that have said so */
+    struct vb_blame *blames; /* one for each rank */
+    struct vb_ending *ends;  /* one for each rank */
+    int *numbers;            /* by which others know the ranks; -1: started again, not known yet */
+    int n_begun;             /* number of ranks that have said so */
     char doors[VB_NEWS_DOORS]; /* where others can join, as a rank said last; "": nobody did */
     char buf[4096];            /* news that have not ended with a line end */
     size_t len;
@@ -168,8 +169,12 @@ struct vb_causes {
 vb_status vb_causes_init(struct vb_causes *c, int ranks);
 void vb_causes_fini(struct vb_causes *c);
 
-/* Takes what a rank has said: " lost PEER WHY"; or what its reaper has: " reaped signal NUMBER" or
- * " reaped exit CODE". Ignores other lines. */
+/* Returns the number by which others know a rank: a process that was started again has another one
+ * than the process before. */
+int vb_causes_number(const struct vb_causes *c, int rank);
+
+/* Takes what a rank has said: " lost PEER WHY", " doors ADDRESSES", " number NUMBER"; or what its
+ * reaper has: " reaped signal NUMBER" or " reaped exit CODE". Ignores other lines. */
 void vb_causes_take(struct vb_causes *c, int rank, const char *line);
 
 /* Reads the lines that ranks of this host have written to their pipe: "begun" and "RANK lost PEER

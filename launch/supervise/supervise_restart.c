@@ -56,6 +56,8 @@ static void forget(struct job *job, int rank)
     memset(&job->lost[rank], 0, sizeof(job->lost[rank]));
     memset(&job->causes.ends[rank], 0, sizeof(job->causes.ends[rank]));
     job->causes.blames[rank].peer = -1;
+    if (job->o->elastic)
+        job->causes.numbers[rank] = -1; /* until it has joined */
     if (job->remote != NULL) {
         job->remote->n_hello -= job->remote->has_hello[rank];
         job->remote->has_hello[rank] = false;

@@ -197,7 +197,7 @@ ssh_of() {
 }
 
 elastic_hosts() {
-    local what victim
+    local what victim i
     # A reaper on its host proves the death of a rank, so that even one of two goes on without asking anybody.
     for hosts in 10.98.0.1,10.98.0.2,10.98.0.3 10.98.0.1,10.98.0.3; do
         for ((victim = 0; victim < 2; victim++)); do
@@ -244,6 +244,19 @@ elastic_hosts() {
     kill -STOP "$(of_host 2 | sort -n | tail -n 1)"
     said "a rank is stopped" 'goes on with 2 ranks'
     stops_well "a rank is stopped"
+
+    # A rank is started again, with another number, by which its next death is proved.
+    elastic_job 10.98.0.1,10.98.0.2 --restart 1
+    kill -KILL "$(of_host 2 | sort -n | tail -n 1)"
+    said "started again" 'rank 1 is started again on host 10.98.0.2 \(1 of 1, --restart\)'
+    for ((i = 0; i < 600; i++)); do
+        [ ! -s "$dir/run/rank2/steps.bin" ] || break
+        sleep 0.05
+    done
+    kill -KILL "$(of_host 2 | sort -n | tail -n 1)"
+    said "started again" 'rank 2 on host 10.98.0.2 died: signal 9 \(Killed\); training goes on without it'
+    said "started again" 'rank 2 .* was lost'
+    stops_well "started again"
 
     # The supervisor is killed.
     elastic_job 10.98.0.1,10.98.0.2,10.98.0.3

@@ -62,6 +62,15 @@ under "$verbena" "${job[@]}" --ranks 2 --mixed-cpus
 
 # ---- --restart ------------------------------------------------------------------------------------
 
+# makes_steps FOLDER: waits until the last rank of the job has made steps
+makes_steps() {
+    local i
+    for ((i = 0; i < 500; i++)); do
+        [ ! -s "$1/rank2/steps.bin" ] || return
+        sleep 0.02
+    done
+}
+
 # A worker of an asynchronous job that is killed is started again, twice and no more.
 for transport in shm tcp; do
     what="restart, $transport"
@@ -69,10 +78,7 @@ for transport in shm tcp; do
         >"$dir/out" 2>"$dir/err" </dev/null &
     pid=$!
     running 4
-    for ((i = 0; i < 500; i++)); do
-        [ ! -s "$dir/run-$transport/rank2/steps.bin" ] || break
-        sleep 0.02
-    done
+    makes_steps "$dir/run-$transport"
     sleep 1
     for slot in 3 4 5 6; do # as if somebody had joined there before
         mkdir -p "$dir/run-$transport/rank$slot"
@@ -98,6 +104,53 @@ for transport in shm tcp; do
         grep -q earlier "$dir/run-$transport/rank$slot/log.txt" || fail "$what: the log of rank $slot begins anew"
     done
 done
+
+# joined N: waits until rank N, which was started again, makes steps
+joined() {
+    local i
+    for ((i = 0; i < 1500; i++)); do
+        [ ! -s "$dir/run/rank$1/steps.bin" ] || return
+        sleep 0.02
+    done
+    fail "$what: rank $1 has not joined: $(cat "$dir/err")"
+}
+
+# A rank of a synchronous job, the lead or another one, comes back with another number. The second one to be killed is
+# one that was started again. If it is stopped, it is killed, as others are.
+for transport in shm tcp; do
+    what="restart, sync, $transport"
+    rm -rf "$dir/run"
+    "$verbena" "${job[@]}" --ranks 3 --transport $transport --steps 100000000 --restart 2 --run "$dir/run" \
+        >"$dir/out" 2>"$dir/err" </dev/null &
+    pid=$!
+    makes_steps "$dir/run"
+    kill -KILL "$(by_age | grep -vx $pid | head -n 1)"
+    said 'rank 0 is started again \(1 of 2, --restart\)'
+    joined 3
+    kill -KILL "$(by_age | tail -n 1)"
+    said 'rank 3 \(pid [0-9]+\) died: signal 9 \(Killed\); training goes on without it'
+    joined 4
+    kill -STOP "$(by_age | tail -n 1)"
+    said 'rank 4 \(pid [0-9]+\) is stopped \(SIGSTOP\) and is killed, because rank [12] has lost it'
+    sleep 2
+    [ "$(ours | wc -l)" = 3 ] || fail "$what: $(ours | wc -l) processes are there, expected 3: $(cat "$dir/err")"
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    [ $code = 143 ] || fail "$what: exit $code: $(cat "$dir/err")"
+    jq -e '.stopped == "SIGTERM" and [.per_rank[].rank] == [1, 2]' "$dir/out" >/dev/null ||
+        fail "$what: $(jq -c '.stopped, [.per_rank[].rank]' "$dir/out") $(cat "$dir/err")"
+    nothing_left "$what"
+done
+
+# Three ranks must be there: the job waits for the one that is started again, and ends by itself.
+under "$verbena" "${job[@]}" --ranks 3 --steps 3000 --inject kill:1@500 --min-ranks 3 --restart 1
+[ "$code" = 0 ] || fail "--min-ranks and --restart: exit $code: $err"
+jq -e '.steps == 3000 and [.per_rank[].rank] == [0, 2, 3]' "$dir/out" >/dev/null ||
+    fail "--min-ranks and --restart: $(jq -c '.steps, [.per_rank[].rank]' "$dir/out") $err"
+
+under "$verbena" "${job[@]}" --ranks 2 --restart 1 --elastic off
+[[ $code = 2 && $err == *'--restart needs --elastic on'* ]] || fail "--restart, --elastic off: exit $code: $err"
 
 # Where it could have no effect it is refused.
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")

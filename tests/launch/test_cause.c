@@ -67,6 +67,28 @@ static void the_lost_peer_is_found(void **state)
     vb_causes_fini(&c);
 }
 
+/* A process that was started again has another number in the job than the one before. */
+static void who_comes_back_has_another_number(void **state)
+{
+    struct vb_causes c;
+    int by;
+
+    (void)state;
+    assert_int_equal(vb_causes_init(&c, 3), VB_OK);
+    c.numbers[1] = -1; /* started again */
+    assert_int_equal(vb_causes_number(&c, 1), 1);
+    vb_causes_take(&c, 0, " lost 1 late news of the one before");
+    assert_null(vb_causes_find(&c, 0, &by));
+    vb_causes_take(&c, 1, " number 7");
+    assert_int_equal(vb_causes_number(&c, 1), 7);
+    vb_causes_take(&c, 2, " lost 7 silent");
+    assert_int_equal(vb_causes_find(&c, 2, &by)->peer, 1);
+    assert_true(c.ends[1].lost);
+    vb_causes_take(&c, 1, " number -3");
+    assert_int_equal(vb_causes_number(&c, 1), 7);
+    vb_causes_fini(&c);
+}
+
 static void invalid_news_are_ignored(void **state)
 {
     static const char *const bad[] = {"",           " lost",     " lost 4 x",
@@ -181,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lost_peer_is_found),
+        cmocka_unit_test(who_comes_back_has_another_number),
         cmocka_unit_test(invalid_news_are_ignored),
         cmocka_unit_test(news_come_through_a_pipe),
         cmocka_unit_test(kills_are_counted_with_cgroups_2),
