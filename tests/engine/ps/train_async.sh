@@ -130,7 +130,7 @@ evaluates_and_resumes() {
     ends 'true' softmax "${args[@]}"
     local want
     want=$(get .params_sha256)
-    ends 'true' softmax "${args[@]}" --checkpoint "$dir/half" --checkpoint-every 25
+    ends 'true' softmax "${args[@]}" --checkpoint "$dir/half" --checkpoint-every 50
     rm "$dir"/half/checkpoint-60.vbc
     ends ".params_sha256 == \"$want\" and .resumed == 50" softmax "${args[@]}" --checkpoint "$dir/half" --resume
 }
