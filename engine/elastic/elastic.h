@@ -60,8 +60,6 @@ struct vb_trainer_seat {
     struct vb_trainer_sums sums;
 };
 
-#define VB_FORM_LOST 64
-
 /* The members of a synchronous job form a new group, with joiners (form.c). */
 struct vb_trainer_form {
     struct vb_trainer_seat other; /* before the switch the seat in the new group, then the one in
@@ -77,9 +75,6 @@ struct vb_trainer_form {
     int failed;         /* how often in a row forming was given up */
     uint64_t before_ns; /* forming is not tried again before this time */
     int next_id;        /* the first id that nobody has had */
-    int began;          /* number of ranks of the start */
-    int lost[VB_FORM_LOST]; /* ids of ranks that were lost before the present group was formed */
-    int n_lost;
     const struct vb_group *let_in; /* callers are told about the job there */
     /* Called when it is decided whether the members go over to the new group; the seat of this rank
      * is the one that was chosen, and both groups are still open. */

@@ -26,8 +26,7 @@ struct form_facts {
     double accuracy, loss;
     struct vb_eval_sum sum;
     unsigned char token[VB_JOB_TOKEN];
-    int32_t next_id, began, old_world, n_lost;
-    int32_t lost[VB_FORM_LOST];
+    int32_t next_id, old_world;
 };
 
 /* ---- seats ----------------------------------------------------------------------------------- */
@@ -86,8 +85,6 @@ static vb_status tell_ids(struct vb_trainer *t)
 
 static void fill_facts(const struct vb_trainer *t, struct form_facts *f)
 {
-    int i;
-
     *f = (struct form_facts){.step = t->step,
                              .resumed = t->resumed,
                              .samples = t->samples,
@@ -98,20 +95,14 @@ static void fill_facts(const struct vb_trainer *t, struct form_facts *f)
                              .loss = t->evals.loss,
                              .sum = t->evals.sum,
                              .next_id = t->form.next_id,
-                             .began = t->form.began,
-                             .old_world = t->form.old_world,
-                             .n_lost = t->form.n_lost};
+                             .old_world = t->form.old_world};
     memcpy(f->token, t->saved.token, sizeof(f->token));
-    for (i = 0; i < t->form.n_lost; i++)
-        f->lost[i] = t->form.lost[i];
 }
 
 static vb_status take_facts(struct vb_trainer *t, const struct form_facts *f)
 {
-    int i;
-
-    if (f->step < 1 || f->step > t->recipe.steps || f->resumed < 0 || f->n_lost < 0 ||
-        f->n_lost > VB_FORM_LOST || f->old_world < 1 || f->old_world >= t->world)
+    if (f->step < 1 || f->step > t->recipe.steps || f->resumed < 0 || f->old_world < 1 ||
+        f->old_world >= t->world)
         return vb_err(VB_ERR_INPUT, "the facts of the job make no sense: step %lld of %lld",
                       (long long)f->step, (long long)t->recipe.steps);
     t->step = t->recoveries.done = f->step;
@@ -124,11 +115,7 @@ static vb_status take_facts(struct vb_trainer *t, const struct form_facts *f)
     t->evals.loss = f->loss;
     t->evals.sum = f->sum;
     t->form.next_id = f->next_id;
-    t->form.began = f->began;
     t->form.old_world = f->old_world;
-    t->form.n_lost = f->n_lost;
-    for (i = 0; i < f->n_lost; i++)
-        t->form.lost[i] = f->lost[i];
     memcpy(t->saved.token, f->token, sizeof(f->token));
     return VB_OK;
 }
@@ -195,26 +182,12 @@ vb_status vb_train_form_back(struct vb_trainer *t, bool ready, bool *all_p)
     return st;
 }
 
-/* Who was lost in the old group is no rank of the new one. */
-static void note_lost(struct vb_trainer *t, const struct vb_group *old)
-{
-    struct vb_trainer_form *f = &t->form;
-    int rank, place = 0;
-
-    for (rank = 0; rank < vb_group_world(old); rank++)
-        if (place < vb_group_view_world(old) && vb_group_view_member(old, place) == rank)
-            place++;
-        else if (f->n_lost < VB_FORM_LOST)
-            f->lost[f->n_lost++] = vb_group_id(old, rank);
-}
-
 /* This rank is in the new group from now on. */
 static vb_status go_over(struct vb_trainer *t)
 {
     const struct vb_train_hooks *hooks = &t->o->hooks;
     struct vb_trainer_form *f = &t->form;
 
-    note_lost(t, t->place.group);
     f->under_way = f->prepared = false;
     swap_seats(t);
     f->switched = true;

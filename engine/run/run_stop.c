@@ -437,7 +437,7 @@ vb_status vb_run_stop_regroup(struct run_stop *s)
 {
     struct vb_trainer *t = s->t;
     struct stop_line *l = s->line;
-    uint32_t own, wanted = 0, *all;
+    uint32_t own, wanted = 0, all[VB_WORLD_MAX];
     vb_status st;
     int i;
 
@@ -449,13 +449,9 @@ vb_status vb_run_stop_regroup(struct run_stop *s)
     atomic_store(&l->lead, member(s, 0));
     atomic_store(&l->view, t->view & VIEW_MASK);
     l->asked_lead = false;
-    all = calloc((size_t)t->world, sizeof(*all));
-    if (all == NULL)
-        return vb_err_sys("calloc");
     st = vb_group_gather(t->place.group, &own, sizeof(own), all);
     for (i = 0; i < t->world && st == VB_OK && wanted == 0; i++)
         wanted = all[i];
-    free(all);
     if (st != VB_OK)
         return st;
     t->stopped = 0;  /* until the next check */

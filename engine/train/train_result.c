@@ -189,22 +189,18 @@ struct known {
  * this member has replaced since (vb_until_settle()) could not be evaluated again. */
 static vb_status find_known(struct vb_trainer *t, struct vb_eval_sum *sum, bool *found_p)
 {
-    struct known own = {.step = t->evals.sum_step, .sum = t->evals.sum}, *all;
+    struct known own = {.step = t->evals.sum_step, .sum = t->evals.sum}, all[VB_WORLD_MAX];
     vb_status st;
     int r;
 
     *found_p = false;
     if (t->evals.view == t->view)
         return VB_OK;
-    all = calloc((size_t)t->world, sizeof(*all));
-    if (all == NULL)
-        return vb_err_sys("calloc");
     st = vb_group_gather(t->place.group, &own, sizeof(own), all);
     for (r = 0; r < t->world && st == VB_OK && !*found_p; r++) {
         *found_p = all[r].step == t->step;
         *sum = all[r].sum;
     }
-    free(all);
     return st;
 }
 

@@ -219,8 +219,10 @@ static void try_lock(struct vb_trainer *t)
 {
     struct vb_trainer_saved *s = &t->saved;
 
-    if (s->lock_fd < 0 && s->lock_tries > 0 && s->lock_tries-- > 0)
-        (void)vb_checkpoint_lock(t->o->save.dir, s->token, &s->lock_fd);
+    if (s->lock_fd >= 0 || s->lock_tries == 0)
+        return;
+    s->lock_tries--;
+    (void)vb_checkpoint_lock(t->o->save.dir, s->token, &s->lock_fd);
 }
 
 /* The folder may be gone, or belong to another job by now. */

@@ -120,13 +120,13 @@ static inline void vb_eval_class(int *sum, int class_and_1)
         *sum = *sum == 0 || *sum == class_and_1 ? class_and_1 : -1;
 }
 
-/* Dense and sparse models implement the same interface. */
 /* Parameters that lack what the last steps do to features without a gradient. */
 struct vb_trainer_late {
     float *params;
     uint32_t steps; /* that they lack */
 };
 
+/* Dense and sparse models implement the same interface. */
 struct vb_trainer_ops {
     /* Chooses kernels, or uses t->kernels.asked. Writes the plan in use to t->kernels.text. */
     vb_status (*compile)(struct vb_trainer *t);
@@ -267,13 +267,13 @@ struct vb_trainer_evals {
     uint32_t view;    /* the view in which it was completed */
 };
 
-/* Whether the run is done (train_until.c). */
 /* What a checkpoint has of the conditions: the elements of an array. */
 struct vb_until_saved {
     int64_t n_test, judged, worse, kept_step;
     double mark, accuracy, loss, kept_accuracy, kept_loss;
 };
 
+/* Whether the run is done (train_until.c). */
 struct vb_trainer_until {
     bool met;  /* a condition holds, or has held: no more steps are made */
     bool told; /* asynchronous training: another worker has found that a condition holds */
@@ -429,8 +429,8 @@ struct vb_trainer {
     struct vb_trainer_recoveries recoveries;
     struct vb_trainer_form form;
     uint64_t few_ns; /* since when there are fewer ranks than --min-ranks; 0: there are enough */
-    /* What the user wants (run_ask.c). removed: ranks of the start that have said that they leave;
-     * the handler of notes writes it. */
+    /* What the user wants (run_ask.c). removed: ranks of the present group that have said that they
+     * leave; the handler of notes writes it. */
     _Atomic bool removed[VB_WORLD_MAX];
     bool leaves; /* this rank does */
     struct vb_trainer_ask ask;
@@ -542,10 +542,9 @@ void vb_train_does(const struct vb_trainer *t, enum vb_activity activity);
 
 /* ---- results (train_result.c) ---------------------------------------------------------------- */
 
-/* Collective: each rank evaluates its share of the test data; all ranks get the whole result
- *
- * (train_result.c). Called again in a new view, it gives the result that one of the members has, if
- * any has completed this evaluation: otherwise the members might judge differently. */
+/* Collective: each rank evaluates its share of the test data; all ranks get the whole result. In a
+ * new view, they get the result of a member that has completed this evaluation before, if there is
+ * one: otherwise members might judge differently. */
 vb_status vb_train_evaluate(struct vb_trainer *t);
 
 /* Takes the sum over all test samples, of the parameters after this step, as the last evaluation.

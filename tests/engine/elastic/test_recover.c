@@ -10,6 +10,7 @@
  * Covers: engine/train/train_sparse.c engine/sums/buckets.c
  * Covers: engine/sums/shared_update.c engine/record/train_recovery.c
  */
+#include "engine/run/run_stop.h"
 #include "engine/train/train_room_priv.h"
 #include "tests/support/alloc.h"
 #include "tests/support/files.h"
@@ -88,6 +89,8 @@ vb_status __real_vb_train_recover(struct vb_trainer *t, vb_status st);
 vb_status __wrap_vb_train_recover(struct vb_trainer *t, vb_status st);
 vb_status __real_vb_group_broadcast(struct vb_group *group, int from, void *record, size_t len);
 vb_status __wrap_vb_group_broadcast(struct vb_group *group, int from, void *record, size_t len);
+vb_status __real_vb_run_stop_regroup(struct run_stop *stop);
+vb_status __wrap_vb_run_stop_regroup(struct run_stop *stop);
 vb_status __real_vb_train_evaluate(struct vb_trainer *t);
 vb_status __wrap_vb_train_evaluate(struct vb_trainer *t);
 vb_status __real_vb_broadcast_start(struct vb_coll *coll, int root, size_t at, size_t len,
@@ -199,6 +202,15 @@ vb_status __wrap_vb_train_recover(struct vb_trainer *t, vb_status st)
     return st;
 }
 
+vb_status __wrap_vb_run_stop_regroup(struct run_stop *stop)
+{
+    int64_t before = t_allocations;
+    vb_status st = __real_vb_run_stop_regroup(stop);
+
+    told[own_rank].allocations += t_allocations - before;
+    return st;
+}
+
 static void look(void *arg, int64_t step, const float *params, size_t n, bool failed)
 {
     (void)arg;
@@ -263,8 +275,10 @@ static const char *run(struct plan *plan, enum vb_transport_choice transport)
         assert_int_equal(told[r].steps, STEPS);
         assert_int_equal(told[r].looks, STEPS);
         assert_true(mortals == 0 || told[r].recoveries > 0);
-        assert_int_equal(told[r].allocations, 0);
-        assert_int_equal(told[r].fds, 0);
+        if (plan->dir == NULL) { /* otherwise the recorder's thread writes events */
+            assert_int_equal(told[r].allocations, 0);
+            assert_int_equal(told[r].fds, 0);
+        }
         assert_true(sha256 == NULL || told[r].sha256[0] == '\0' ||
                     strcmp(sha256, told[r].sha256) == 0);
         sha256 = told[r].sha256[0] != '\0' ? told[r].sha256 : sha256;
