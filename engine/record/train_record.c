@@ -111,6 +111,63 @@ static vb_status open_ship(struct vb_trainer *t, struct vb_record_sink *sink_p)
     return vb_ship_open(&opts, &t->record.ship, sink_p);
 }
 
+static vb_status open_sink(struct vb_trainer *t, struct vb_recorder_opts *opts)
+{
+    if (t->o->group.world > 1 || t->joiner != NULL)
+        return open_ship(t, &opts->sink);
+    if (opts->dir == NULL)
+        opts->sink.append = drop;
+    return VB_OK;
+}
+
+static vb_status init_memory(struct vb_trainer *t)
+{
+    struct vb_trainer_record *r = &t->record;
+
+    pthread_mutex_init(&r->lock, NULL);
+    r->has_lock = true;
+    r->norm = t->noise.scale = t->noise.error = NAN;
+    r->group = t->place.group;
+    if (t->place.group == NULL || t->async)
+        return VB_OK;
+    r->waits_ns = calloc(VB_WORLD_MAX, sizeof(*r->waits_ns)); /* others may join */
+    return r->waits_ns != NULL ? VB_OK : vb_err_sys("calloc");
+}
+
+/* What only the rank that leads shows to others. */
+static vb_status open_board(struct vb_trainer *t)
+{
+    vb_status st = VB_OK;
+
+    if (t->o->run.dir != NULL && (t->leads || vb_train_is_elastic(t->o)) && t->joiner == NULL &&
+        !t->o->dry_run)
+        st = vb_train_board_open(t);
+    if (st == VB_OK && t->record.board != NULL)
+        st = vb_train_metrics_open(t);
+    return st;
+}
+
+/* The order of these is that of their ticks. */
+static vb_status add_all(struct vb_trainer *t)
+{
+    vb_status st = add_streams(t);
+
+    if (st == VB_OK)
+        st = vb_train_recovery_open(t);
+    if (st == VB_OK)
+        st = open_board(t);
+    if (st == VB_OK)
+        st = open_sampler(t);
+    if (st == VB_OK)
+        st = vb_train_events_open(t);
+    vb_train_record_part(t, VB_PART_RANK, t->place.group);
+    if (st == VB_OK)
+        st = vb_train_trace_files(t);
+    if (st == VB_OK && t->record.ship != NULL)
+        st = vb_recorder_tick(t->record.rec, vb_ship_tick, t->record.ship);
+    return st;
+}
+
 vb_status vb_train_record_open(struct vb_trainer *t)
 {
     struct vb_trainer_record *r = &t->record;
@@ -122,41 +179,14 @@ vb_status vb_train_record_open(struct vb_trainer *t)
 
     if (t->eval_only)
         return VB_OK;
-    if (t->o->group.world > 1 || t->joiner != NULL) {
-        st = open_ship(t, &opts.sink);
-        if (st != VB_OK)
-            return st;
-    } else if (opts.dir == NULL) {
-        opts.sink.append = drop;
-    }
-    pthread_mutex_init(&r->lock, NULL);
-    r->has_lock = true;
-    r->norm = t->noise.scale = t->noise.error = NAN;
-    r->group = t->place.group;
-    if (t->place.group != NULL && !t->async) {
-        r->waits_ns = calloc(VB_WORLD_MAX, sizeof(*r->waits_ns)); /* others may join */
-        if (r->waits_ns == NULL)
-            return vb_err_sys("calloc");
-    }
-    st = vb_recorder_open(&opts, &r->rec);
+    st = open_sink(t, &opts);
     if (st == VB_OK)
-        st = add_streams(t);
+        st = init_memory(t);
     if (st == VB_OK)
-        st = vb_train_recovery_open(t);
-    if (st == VB_OK && opts.dir != NULL && (t->leads || vb_train_is_elastic(t->o)) &&
-        t->joiner == NULL && !t->o->dry_run)
-        st = vb_train_board_open(t);
-    if (st == VB_OK && t->record.board != NULL)
-        st = vb_train_metrics_open(t);
-    if (st == VB_OK)
-        st = open_sampler(t);
-    if (st == VB_OK)
-        st = vb_train_events_open(t);
-    vb_train_record_part(t, VB_PART_RANK, t->place.group);
-    if (st == VB_OK)
-        st = vb_train_trace_files(t);
-    if (st == VB_OK && r->ship != NULL)
-        st = vb_recorder_tick(r->rec, vb_ship_tick, r->ship);
+        st = vb_recorder_open(&opts, &r->rec);
+    if (st != VB_OK)
+        return st;
+    st = add_all(t);
     if (!t->async) /* otherwise the group of workers and servers comes later */
         vb_ship_attach(r->ship, r->group);
     return st == VB_OK ? vb_recorder_start(r->rec) : st;

@@ -188,9 +188,10 @@ static vb_status run_steps(struct vb_trainer *t, struct run_stop **stop_p,
     if (st == VB_OK && vb_trainer_comes(t))
         st = vb_run_form_joined(t);
     vb_train_recover_end(t);
-    vb_train_event_say(t, vb_trainer_comes(t) ? "joined" : "began", t->step, "");
-    if (st == VB_OK)
+    if (st == VB_OK) {
+        vb_train_event_say(t, vb_trainer_comes(t) ? "joined" : "began", t->step, "");
         st = vb_run_let_in(t);
+    }
     if (st == VB_OK && t->o->hooks.begun != NULL)
         t->o->hooks.begun(t->o->hooks.begun_arg);
     vb_train_recover_begin(t);

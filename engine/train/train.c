@@ -454,28 +454,16 @@ void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
     vb_group_abort(t->place.group, why);
 }
 
-vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
-                          const struct vb_trainer_joiner *joiner)
+/* The role of this rank, before it has a group. */
+static void take_role(struct vb_trainer *t)
 {
-    vb_status st;
+    const struct vb_trainer_joiner *joiner = t->joiner;
 
-    *t = (struct vb_trainer){
-        .o = o,
-        .joiner = joiner,
-        .opened_ns = vb_clock_ns(),
-        .number = o->group.rank,
-        .id = o->group.rank,
-        .form = {.next_id = o->group.world},
-        .rank = o->group.rank,
-        .world = vb_train_workers(o),
-        .async = o->mode == VB_MODE_ASYNC,
-        .evals = {.accuracy = -1, .loss = -1, .kept_step = -1, .recorded_step = -1, .sum_step = -1},
-        .shown_step = -1,
-        .recoveries = {.done = -1, .looked = -1},
-        .saved = {.lock_fd = -1, .step = -1}};
-    t->planned = t->world;
-    t->shares = vb_train_apart(o) ? 1 : t->world;
-    t->share = vb_train_apart(o) ? 0 : t->rank;
+    t->number = t->id = t->rank = t->o->group.rank;
+    t->world = t->planned = vb_train_workers(t->o);
+    t->async = t->o->mode == VB_MODE_ASYNC;
+    t->shares = vb_train_apart(t->o) ? 1 : t->world;
+    t->share = vb_train_apart(t->o) ? 0 : t->rank;
     t->serves = t->async && t->rank >= t->world;
     t->shows = t->leads = t->rank == 0;
     if (vb_trainer_comes(t)) {
@@ -488,15 +476,19 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         t->step = t->resumed = joiner->begin;
         t->shows = t->leads = t->serves = false;
     }
-    if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
-        CPU_ZERO(&t->cpus);
-    st = vb_trainer_check(o);
+}
+
+/* Opens the group, and everything that a step needs. */
+static vb_status open_parts(struct vb_trainer *t)
+{
+    vb_status st = vb_trainer_check(t->o);
+
     if (st == VB_OK)
         vb_inject_clock(t);
     if (st == VB_OK)
         st = vb_train_trace_open(t);
     if (st == VB_OK)
-        st = vb_place_open(o, &t->place);
+        st = vb_place_open(t->o, &t->place);
     if (st == VB_OK && t->place.group != NULL)
         vb_group_trace(t->place.group, t->trace.trace);
     if (st == VB_OK)
@@ -514,12 +506,39 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
         st = vb_ledger_open(t);
     if (st == VB_OK)
         st = vb_train_record_open(t);
+    return st == VB_OK ? vb_train_fill_facts(t) : st;
+}
+
+static void tell_opened(const struct vb_trainer *t)
+{
+    const struct vb_train_hooks *hooks = &t->o->hooks;
+
+    if (t->leads && t->joiner == NULL && hooks->chose != NULL)
+        hooks->chose(hooks->chose_arg, &t->recipe.chosen);
+    if (hooks->opened != NULL)
+        hooks->opened(hooks->opened_arg);
+}
+
+vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
+                          const struct vb_trainer_joiner *joiner)
+{
+    vb_status st;
+
+    *t = (struct vb_trainer){
+        .o = o,
+        .joiner = joiner,
+        .opened_ns = vb_clock_ns(),
+        .form = {.next_id = o->group.world},
+        .evals = {.accuracy = -1, .loss = -1, .kept_step = -1, .recorded_step = -1, .sum_step = -1},
+        .shown_step = -1,
+        .recoveries = {.done = -1, .looked = -1},
+        .saved = {.lock_fd = -1, .step = -1}};
+    take_role(t);
+    if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
+        CPU_ZERO(&t->cpus);
+    st = open_parts(t);
     if (st == VB_OK)
-        st = vb_train_fill_facts(t);
-    if (st == VB_OK && t->leads && joiner == NULL && o->hooks.chose != NULL)
-        o->hooks.chose(o->hooks.chose_arg, &t->recipe.chosen);
-    if (st == VB_OK && o->hooks.opened != NULL)
-        o->hooks.opened(o->hooks.opened_arg);
+        tell_opened(t);
     /* Ranks that take longer to set up must not count as stragglers in training. */
     if (st == VB_OK && t->place.group != NULL && !vb_trainer_comes(t))
         st = vb_group_barrier(t->place.group);

@@ -330,10 +330,55 @@ static void fill_machine(const struct vb_trainer *t, struct vb_train_result *r)
     m->gb_s = vb_k_memory_glance();
 }
 
-void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
+static void fill_saved(const struct vb_trainer *t, struct vb_train_result *r)
+{
+    r->pause_s = t->saved.pause_s;
+    r->save_s = t->saved.write_s;
+    r->saves_skipped = t->saved.skipped;
+    snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->saved.path);
+}
+
+static void fill_sums(const struct vb_trainer *t, struct vb_train_result *r)
+{
+    if (t->async) {
+        snprintf(r->transport, sizeof(r->transport), "%s", t->sums.transport);
+        r->apart = vb_train_apart(t->o);
+        r->order = r->apart ? NULL : "rank";
+        r->algo = t->sums.algo;
+    } else if (t->place.group != NULL) {
+        snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
+        r->order = t->o->sums.coll.order == VB_ORDER_RANK ? "rank" : "any";
+        r->algo = t->sums.algo;
+        r->wire = t->o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
+    }
+}
+
+static void fill_means(struct vb_train_result *r)
 {
     int i, p;
 
+    for (i = 0; i < r->workers; i++) {
+        r->train_s += r->per_rank[i].train_s / r->workers;
+        for (p = 0; p < VB_PHASES; p++)
+            r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
+    }
+    r->step_s = r->train_s - r->phase_s[VB_PHASE_EVAL] - r->phase_s[VB_PHASE_CHECKPOINT];
+}
+
+/* These belong to the result from now on. */
+static void move_to(struct vb_trainer *t, struct vb_train_result *r)
+{
+    if (t->kernels.text != NULL && t->kernels.text[0] != '\0')
+        vb_sha256(t->kernels.text, strlen(t->kernels.text), r->plan_sha256);
+    r->plan = t->kernels.text;
+    t->kernels.text = NULL;
+    r->evals = t->evals.list;
+    r->n_evals = t->evals.n;
+    t->evals.list = NULL;
+}
+
+void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
+{
     r->batch = vb_trainer_share(t);
     r->global_batch = t->recipe.global_batch;
     r->steps = t->step;
@@ -352,34 +397,10 @@ void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
     if (r->until.params_step < 0) /* nothing was chosen */
         r->until.params_step = t->step;
     r->classes = t->data.train.classes;
-    r->pause_s = t->saved.pause_s;
-    r->save_s = t->saved.write_s;
-    r->saves_skipped = t->saved.skipped;
-    snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->saved.path);
-    if (t->kernels.text != NULL && t->kernels.text[0] != '\0')
-        vb_sha256(t->kernels.text, strlen(t->kernels.text), r->plan_sha256);
-    r->plan = t->kernels.text;
-    t->kernels.text = NULL;
-    r->evals = t->evals.list;
-    r->n_evals = t->evals.n;
-    t->evals.list = NULL;
-    if (t->async) {
-        snprintf(r->transport, sizeof(r->transport), "%s", t->sums.transport);
-        r->apart = vb_train_apart(t->o);
-        r->order = r->apart ? NULL : "rank";
-        r->algo = t->sums.algo;
-    } else if (t->place.group != NULL) {
-        snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
-        r->order = t->o->sums.coll.order == VB_ORDER_RANK ? "rank" : "any";
-        r->algo = t->sums.algo;
-        r->wire = t->o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
-    }
-    for (i = 0; i < r->workers; i++) {
-        r->train_s += r->per_rank[i].train_s / r->workers;
-        for (p = 0; p < VB_PHASES; p++)
-            r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
-    }
-    r->step_s = r->train_s - r->phase_s[VB_PHASE_EVAL] - r->phase_s[VB_PHASE_CHECKPOINT];
+    fill_saved(t, r);
+    fill_sums(t, r);
+    move_to(t, r);
+    fill_means(r);
     fill_machine(t, r);
     vb_train_find_bottleneck(r, t->async && t->o->async.bounded);
 }
