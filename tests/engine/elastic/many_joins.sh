@@ -35,7 +35,7 @@ for transport in shm tcp; do
     "$verbena" train lenet --data synth:600 --global-batch 30 --steps 100000000 --ranks 2 --transport $transport \
         --secret-file "$dir/key" --run "$dir/run" >"$dir/out" 2>"$dir/err" </dev/null &
     pid=$!
-    makes_steps 1 || exit 1
+    makes_steps 1 || { kill -KILL $pid && exit 1; }
     first=$(by_age | grep -vx $pid | head -n 1)
     for ((n = 1; n <= times; n++)); do
         "$verbena" train --join "$(jq -r .run.join "$dir/run/run.json")" --secret-file "$dir/key" >"$dir/join" 2>&1 </dev/null &
