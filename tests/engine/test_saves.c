@@ -203,8 +203,8 @@ static void look(void *arg, int64_t step, const float *params, size_t n, bool fa
     told[rank].step = step;
     if (rank == 0 && step == EVERY)
         t_gate_closed = true;
-    if (rank == 0 && step == DEATH)
-        (void)pthread_create(&gate, NULL, open_gate, NULL);
+    if (rank == 0 && step == DEATH && pthread_create(&gate, NULL, open_gate, NULL) == 0)
+        (void)pthread_detach(gate);
     if (rank != 2 || step < DEATH)
         return;
     for (r = 0; r < 2; r++)
