@@ -43,9 +43,38 @@ void cli_train_asked_init(struct train_asked *a);
 extern const char *const cli_train_modes[]; /* in the order of enum vb_mode */
 extern const char *const cli_train_rules[]; /* "auto", then the names that the engine knows */
 
+#define TRAIN_ELASTIC_OFF 1 /* of train_args.elastic, in cli_on_off */
+
 /* Parses the text of --inject and that of --slow, its older form. Either may be NULL. Returns -1 if
  * they are good; otherwise prints one line and returns the exit code (train_inject_opts.c). */
 int cli_train_inject(const char *text, const char *slow, struct vb_inject_opts *inject);
+
+/* ---- from arguments to options (train_fill.c) ------------------------------------------------ */
+
+int cli_train_find_model(const struct vb_opts *parsed, const char **model_p);
+struct vb_async_opts cli_train_async_opts(const struct train_args *a);
+
+/* Copies the arguments to the engine's options. The caller has filled o->group and o->model, and
+ * keeps *test as long as *o. Returns -1 if the arguments are good, else the exit code. */
+int cli_train_fill(const struct train_args *a, const struct vb_launch *launch,
+                   struct vb_data_spec *test, struct vb_train_opts *o);
+
+/* ---- a rank (train_rank.c) ------------------------------------------------------------------- */
+
+/* Trains, as the engine's options say. Returns the exit code. */
+int cli_train_rank(const struct train_asked *asked, const struct vb_launch *launch,
+                   const struct vb_train_opts *opts);
+
+/* Returns what a joiner must give as --run-id, because the secret is made from it; NULL: nothing.
+ */
+const char *cli_train_run_id(const struct cli_job *job, const struct vb_launch *launch);
+
+/* Writes how others can join the job. run_id: NULL, or what they must give. Returns text. */
+#define CLI_JOIN_TEXT (VB_DOORS_TEXT + VB_DERIVE_MAX + 96)
+const char *cli_train_tell_to_join(const char *doors, const char *run_id, char text[CLI_JOIN_TEXT]);
+
+/* --join (train_call.c): becomes a rank of a running job. Returns the exit code. */
+int cli_train_join(const struct cli_command *command, struct train_asked *a);
 
 /* ---- --until (train_until_opts.c) ------------------------------------------------------------ */
 

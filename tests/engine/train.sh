@@ -4,7 +4,8 @@
 # Tests the command verbena train, with one rank and with several: train.sh VERBENA [quick]. With quick, for builds with
 # a sanitizer, there are fewer runs on a terminal.
 #
-# Covers: cli/job_opts.c cli/train/cmd_train.c cli/train/train_opts.c cli/train/train_print.c
+# Covers: cli/job_opts.c cli/train/cmd_train.c cli/train/train_fill.c cli/train/train_rank.c
+# Covers: cli/train/train_opts.c cli/train/train_print.c
 # Covers: engine/train/train.c engine/train/train_check.c engine/train/train_result.c
 # Covers: engine/train/train_verdict.c
 # shellcheck source=tests/support/command_test.sh

@@ -4,7 +4,7 @@
 # Tests ranks that join a synchronous job: train_join_sync.sh VERBENA. The job must go on with them, train on each
 # sample of each epoch once, and end with equal parameters. Who may not join must be told why, and changes nothing.
 #
-# Covers: cli/train/cmd_train.c engine/run/run_job.c engine/elastic/same.c engine/elastic/send.c net/control/call.c
+# Covers: cli/train/train_call.c engine/run/run_job.c engine/elastic/same.c engine/elastic/send.c net/control/call.c
 # shellcheck disable=SC2317
 # shellcheck source=tests/support/command_test.sh
 . "$(dirname "$0")/../../support/command_test.sh"
