@@ -11,6 +11,15 @@ ranks_here "$1"
 
 job=(train softmax --data synth:1000 --global-batch 60 --json)
 
+# stop_job WHAT: ends the job in the background with SIGTERM, after which no process may be left
+stop_job() {
+    kill -TERM "$pid"
+    wait "$pid"
+    code=$?
+    [ $code = 143 ] || fail "$1: exit $code: $(cat "$dir/err")"
+    nothing_left "$1"
+}
+
 # ---- --min-ranks ----------------------------------------------------------------------------------
 
 # Too few are left: they save, wait, and end with the checkpoint, from which the job goes on.
@@ -43,12 +52,8 @@ said 'training waits for others to join'
 kill -KILL "$(by_age | grep -vx $pid | head -n 1)"
 said 'rank 1 .*training goes on without it'
 sleep 1
-kill -TERM $pid
-wait $pid
-code=$?
-[ $code = 143 ] || fail "stopped while it waits: exit $code: $(cat "$dir/err")"
+stop_job "stopped while it waits"
 jq -e '.stopped == "SIGTERM"' "$dir/out" >/dev/null || fail "stopped while it waits: $(cat "$dir/out" "$dir/err")"
-nothing_left "stopped while it waits"
 
 under "$verbena" "${job[@]}" --ranks 2 --min-ranks 3
 [[ $code = 2 && $err == *'--min-ranks 3: the job begins with 2 ranks'* ]] || fail "--min-ranks 3: exit $code: $err"
@@ -93,13 +98,9 @@ for transport in shm tcp; do
     kill -KILL "$(by_age | tail -n 1)"
     sleep 5
     [ "$(ours | wc -l)" = 3 ] || fail "$what: $(ours | wc -l) processes are there, expected 3: $(cat "$dir/err")"
-    kill -TERM $pid
-    wait $pid
-    code=$?
-    [ $code = 143 ] || fail "$what: exit $code: $(cat "$dir/err")"
+    stop_job "$what"
     [ "$(wc -l <"$dir/out")" = 1 ] || fail "$what: more than the result was printed: $(cat "$dir/out")"
     [ "$(jq '[.faults[] | select(.what == "died")] | length' "$dir/out")" = 3 ] || fail "$what: $(cat "$dir/out")"
-    nothing_left "$what"
     for slot in 3 4 5 6; do
         grep -q earlier "$dir/run-$transport/rank$slot/log.txt" || fail "$what: the log of rank $slot begins anew"
     done
@@ -134,13 +135,9 @@ for transport in shm tcp; do
     said 'rank 4 \(pid [0-9]+\) is stopped \(SIGSTOP\) and is killed, because rank [12] has lost it'
     sleep 2
     [ "$(ours | wc -l)" = 3 ] || fail "$what: $(ours | wc -l) processes are there, expected 3: $(cat "$dir/err")"
-    kill -TERM $pid
-    wait $pid
-    code=$?
-    [ $code = 143 ] || fail "$what: exit $code: $(cat "$dir/err")"
+    stop_job "$what"
     jq -e '.stopped == "SIGTERM" and [.per_rank[].rank] == [1, 2]' "$dir/out" >/dev/null ||
         fail "$what: $(jq -c '.stopped, [.per_rank[].rank]' "$dir/out") $(cat "$dir/err")"
-    nothing_left "$what"
 done
 
 # Three ranks must be there: the job waits for the one that is started again, and ends by itself.
@@ -166,11 +163,7 @@ done
     >"$dir/out" 2>"$dir/err" </dev/null &
 pid=$!
 said 'rank 0 is not started again: nobody can join without rank 0'
-kill -TERM $pid
-wait $pid
-code=$?
-[ $code = 143 ] || fail "rank 0 is gone: exit $code: $(cat "$dir/err")"
-nothing_left "rank 0 is gone"
+stop_job "rank 0 is gone"
 
 # The user of the job stops it: a worker that was started again ends with the others, and does not leave before them.
 # The run id in the environment, of which the secret is made, is that of all of them.
@@ -179,13 +172,9 @@ VB_RUN_ID=some-run "$verbena" "${job[@]}" --mode async --ranks 3 --steps 1000000
 pid=$!
 said 'rank [0-9]+ joined: from'
 sleep 0.5
-kill -TERM $pid
-wait $pid
-code=$?
-[ $code = 143 ] || fail "stopped after a restart: exit $code: $(cat "$dir/err")"
+stop_job "stopped after a restart"
 jq -e '.stopped == "SIGTERM" and ([.per_rank[] | select(.role == "worker")] | length) == 3' "$dir/out" >/dev/null ||
     fail "stopped after a restart: $(jq -c '[.per_rank[].rank]' "$dir/out") $(cat "$dir/err")"
-nothing_left "stopped after a restart"
 
 [ $bad = 0 ] && echo "all tests passed: --min-ranks and --restart"
 exit $bad

@@ -8,20 +8,11 @@
 #include "engine/train/train_dense_priv.h"
 #include "tests/support/files.h"
 #include "tests/support/ranks.h"
+#include "tests/support/fixtures/told_fixture.h"
 #include "tests/support/fixtures/train_opts_fixture.h"
-
-#include <sys/mman.h>
 
 #define STEPS 40
 #define FORM 12
-
-/* What a rank tells the test, in memory that all processes share. */
-struct told {
-    int reports, workers, n_lost, lost[T_RANKS_MAX];
-    int64_t step; /* that the rank has made last */
-    bool ended;
-    char params_sha256[65];
-};
 
 struct plan {
     const char *model, *data, *rule;
@@ -30,8 +21,6 @@ struct plan {
     bool often;    /* and again and again */
     int delay_us;  /* a rank that dies does so this long after it was asked whether to form */
 };
-
-static struct told *told;
 
 struct life {
     const struct plan *plan;
@@ -71,14 +60,7 @@ static bool form(void *arg, int64_t step)
 static vb_status report(void *arg, const struct vb_train_result *result)
 {
     struct life *l = arg;
-    struct told *own = &told[l->rank];
-
-    own->reports++;
-    own->workers = result->workers;
-    own->n_lost = result->n_lost;
-    memcpy(own->params_sha256, result->params_sha256, sizeof(own->params_sha256));
-    if (result->n_lost > 0)
-        memcpy(own->lost, result->lost, (size_t)result->n_lost * sizeof(*result->lost));
+    t_told_report(&told[l->rank], result);
     return VB_OK;
 }
 
@@ -86,9 +68,7 @@ static int train(struct vb_group *g, void *arg)
 {
     const struct plan *plan = arg;
     struct life life = {.plan = plan, .rank = vb_group_rank(g)};
-    struct vb_train_result result;
     struct vb_train_opts o;
-    vb_status st;
 
     t_train_opts(plan->model, plan->data, g, &o);
     o.elastic = true;
@@ -103,32 +83,16 @@ static int train(struct vb_group *g, void *arg)
     o.hooks.form_arg = &life;
     o.hooks.report = report;
     o.hooks.report_arg = &life;
-    st = vb_train(&o, &result);
-    told[life.rank].ended = st == VB_OK;
-    if (st == VB_OK)
-        vb_train_result_fini(&result);
-    return T_WRONG(st == VB_OK);
+    return t_told_train(&told[life.rank], &o);
 }
 
 /* Runs a job of three ranks. Returns what the one that has reported told. */
-static const struct told *run(struct plan *plan, enum vb_transport_choice transport)
+static const struct t_told *run(struct plan *plan, enum vb_transport_choice transport)
 {
     struct t_job job = {
         .transport = transport, .world = 3, .agrees = true, .fn = train, .arg = plan};
-    const struct told *reporter = NULL;
-    int r;
 
-    memset(told, 0, T_RANKS_MAX * sizeof(*told));
-    t_as_mortals(&job, plan->dies);
-    for (r = 0; r < job.world; r++) {
-        assert_true(told[r].ended || (plan->dies >> r & 1) != 0);
-        if (told[r].reports > 0) {
-            assert_null(reporter);
-            reporter = &told[r];
-        }
-    }
-    assert_non_null(reporter);
-    return reporter;
+    return t_told_run(&job, plan->dies);
 }
 
 static const enum vb_transport_choice ways[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
@@ -149,13 +113,13 @@ static void the_bits_stay_the_same(void **state)
     for (m = 0; m < VB_COUNT(models); m++)
         for (w = 0; w < VB_COUNT(ways); w++) {
             plan = models[m];
-            memcpy(sha256, run(&plan, ways[w])->params_sha256, sizeof(sha256));
+            memcpy(sha256, run(&plan, ways[w])->result.params_sha256, sizeof(sha256));
             plan.after = FORM;
-            assert_string_equal(run(&plan, ways[w])->params_sha256, sha256);
+            assert_string_equal(run(&plan, ways[w])->result.params_sha256, sha256);
             plan.often = true;
-            assert_string_equal(run(&plan, ways[w])->params_sha256, sha256);
-            assert_int_equal(told[0].workers, 3);
-            assert_int_equal(told[0].n_lost, 0);
+            assert_string_equal(run(&plan, ways[w])->result.params_sha256, sha256);
+            assert_int_equal(told[0].result.workers, 3);
+            assert_int_equal(told[0].result.n_lost, 0);
         }
 }
 
@@ -207,7 +171,7 @@ static void ranks_die_meanwhile(void **state)
 {
     static const unsigned dead[] = {1, 2, 4, 3, 6};
     static const int delays[] = {0, 1000, 3000, 6000, 10000, 20000, 40000};
-    const struct told *t;
+    const struct t_told *t;
     struct plan plan;
     size_t d, i;
     int n, r, late;
@@ -226,8 +190,8 @@ static void ranks_die_meanwhile(void **state)
                 late += plan.dies >> r & 1 && !told[r].ended && told[r].step == STEPS;
             }
             /* The others may have ended with a rank that died after its last step. */
-            assert_in_range(t->n_lost, n - late, n);
-            assert_int_equal(t->workers, 3 - t->n_lost);
+            assert_in_range(t->result.n_lost, n - late, n);
+            assert_int_equal(t->result.workers, 3 - t->result.n_lost);
         }
 }
 
@@ -240,7 +204,5 @@ int main(int argc, char **argv)
     };
 
     all = argc > 1 && strcmp(argv[1], "all") == 0;
-    told = mmap(NULL, T_RANKS_MAX * sizeof(*told), PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return told != MAP_FAILED ? T_RUN(tests) : 1;
+    return t_told_open() ? T_RUN(tests) : 1;
 }

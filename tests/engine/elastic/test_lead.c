@@ -11,25 +11,14 @@
 #include "engine/train/train_room_priv.h"
 #include "tests/support/files.h"
 #include "tests/support/ranks.h"
+#include "tests/support/fixtures/told_fixture.h"
 #include "tests/support/fixtures/train_opts_fixture.h"
-
-#include <sys/mman.h>
 
 #define STEPS 40
 #define EVERY 10
 #define DEATH 25
 
 enum moment { NEVER, AFTER_STEP, SHOWING, STOPPING, REPORTING };
-
-/* What a rank tells the test, in memory that all processes share. */
-struct told {
-    int reports; /* how often it has reported */
-    int shown;   /* progress of the job */
-    bool ended;
-    struct vb_train_result result; /* without what it points to */
-    int lost[T_RANKS_MAX];
-    struct vb_eval evals[STEPS];
-};
 
 struct plan {
     unsigned dies; /* bit r: rank r */
@@ -39,8 +28,6 @@ struct plan {
     bool until;
     char dir[64]; /* for checkpoints; "": none */
 };
-
-static struct told *told;
 
 struct life {
     const struct plan *plan;
@@ -89,15 +76,10 @@ static void watch(void *arg, const struct vb_train_news *news)
 static vb_status report(void *arg, const struct vb_train_result *result)
 {
     struct life *l = arg;
-    struct told *own = &told[l->rank];
+    struct t_told *own = &told[l->rank];
 
     die_at(l, REPORTING);
-    own->reports++;
-    own->result = *result;
-    if (result->n_lost > 0)
-        memcpy(own->lost, result->lost, (size_t)result->n_lost * sizeof(*result->lost));
-    if (result->n_evals > 0)
-        memcpy(own->evals, result->evals, (size_t)result->n_evals * sizeof(*result->evals));
+    t_told_report(own, result);
     return VB_OK;
 }
 
@@ -105,9 +87,7 @@ static int train(struct vb_group *g, void *arg)
 {
     const struct plan *plan = arg;
     struct life life = {.plan = plan, .rank = vb_group_rank(g)};
-    struct vb_train_result result;
     struct vb_train_opts o;
-    vb_status st;
 
     t_train_opts("softmax", "synth:600", g, &o);
     o.elastic = true;
@@ -127,32 +107,19 @@ static int train(struct vb_group *g, void *arg)
     o.hooks.watch_arg = &life;
     o.hooks.report = report;
     o.hooks.report_arg = &life;
-    st = vb_train(&o, &result);
-    told[life.rank].ended = st == VB_OK;
-    if (st == VB_OK)
-        vb_train_result_fini(&result);
-    return T_WRONG(st == VB_OK);
+    return t_told_train(&told[life.rank], &o);
 }
 
 /* Runs a job of three ranks. Returns what the one that has reported told. */
-static const struct told *run(struct plan *plan, enum vb_transport_choice transport)
+static const struct t_told *run(struct plan *plan, enum vb_transport_choice transport)
 {
     struct t_job job = {
         .transport = transport, .world = 3, .agrees = true, .fn = train, .arg = plan};
-    const struct told *reporter = NULL;
+    const struct t_told *reporter = t_told_run(&job, plan->dies);
     int r;
 
-    memset(told, 0, T_RANKS_MAX * sizeof(*told));
-    t_as_mortals(&job, plan->dies);
-    for (r = 0; r < job.world; r++) {
+    for (r = 0; r < job.world; r++)
         assert_true(told[r].ended == ((plan->dies >> r & 1) == 0));
-        if (told[r].reports > 0) {
-            assert_null(reporter);
-            assert_int_equal(told[r].reports, 1);
-            reporter = &told[r];
-        }
-    }
-    assert_non_null(reporter);
     return reporter;
 }
 
@@ -196,7 +163,7 @@ static const enum vb_transport_choice ways[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_T
 static void the_next_rank_leads(void **state)
 {
     struct plan plan = {.dies = 1, .moment = AFTER_STEP, .step = DEATH, .stops = -1, .until = true};
-    const struct told *t;
+    const struct t_told *t;
     size_t w;
     int i;
 
@@ -225,7 +192,7 @@ static void the_next_rank_leads(void **state)
 static void two_leads_die(void **state)
 {
     struct plan plan = {.dies = 3, .moment = SHOWING, .step = EVERY, .stops = -1};
-    const struct told *t;
+    const struct t_told *t;
 
     (void)state;
     make_folder(&plan);
@@ -242,7 +209,7 @@ static void two_leads_die(void **state)
 static void the_result_is_reported_once(void **state)
 {
     struct plan plan = {.dies = 1, .moment = REPORTING, .step = STEPS, .stops = -1};
-    const struct told *t;
+    const struct t_told *t;
     size_t w;
 
     (void)state;
@@ -263,7 +230,7 @@ static void the_result_is_reported_once(void **state)
 static void a_wish_to_stop_outlives_the_lead(void **state)
 {
     struct plan plan = {.dies = 1, .moment = AFTER_STEP, .step = DEATH, .stops = 2};
-    const struct told *t;
+    const struct t_told *t;
     size_t w;
 
     (void)state;
@@ -391,7 +358,5 @@ int main(void)
         cmocka_unit_test(a_wish_to_stop_outlives_the_lead),
     };
 
-    told = mmap(NULL, T_RANKS_MAX * sizeof(*told), PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return told != MAP_FAILED ? T_RUN(tests) : 1;
+    return t_told_open() ? T_RUN(tests) : 1;
 }
