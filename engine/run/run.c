@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+#define CALLS_MAX 5 /* of a joiner, if ranks are lost while it joins */
+
 vb_status vb_train_check(const struct vb_train_opts *o)
 {
     vb_status st = vb_trainer_check(o);
@@ -252,8 +254,16 @@ static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
     return st;
 }
 
+/* A rank was lost while the members formed a group with this one. They go on without it, and can be
+ * called again. */
+static bool is_left_out(const struct vb_trainer *t, vb_status st)
+{
+    return st == VB_ERR_PEER && vb_trainer_comes(t) && t->form.let_in == NULL &&
+           vb_caller_is_invited(t->joiner->caller);
+}
+
 static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_joiner *joiner,
-                       struct vb_train_result *result)
+                       struct vb_train_result *result, bool *left_out_p)
 {
     struct run_stop *stop = NULL;
     struct vb_trainer t;
@@ -261,6 +271,7 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
 
     if (st == VB_OK)
         st = work(&t, &stop, result);
+    *left_out_p = is_left_out(&t, st);
     if (st == VB_OK && !t.leaves)
         vb_train_record_done(&t);
     else if (st != VB_OK)
@@ -281,6 +292,27 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
     return st;
 }
 
+static vb_status join(const struct vb_train_opts *o, const struct vb_trainer_joiner *joiner,
+                      struct vb_train_result *result)
+{
+    bool left_out = false;
+    int calls = 1;
+    vb_status st = train(o, joiner, result, &left_out);
+
+    for (; left_out && calls < CALLS_MAX; calls++) {
+        VB_LOG_WARN(
+            "a rank of the job was lost before this one had joined: it calls the job again");
+        vb_train_result_fini(result);
+        memset(result, 0, sizeof(*result));
+        st = train(o, joiner, result, &left_out);
+    }
+    if (left_out)
+        VB_LOG_ERROR("this rank has called the job %d times, and each time a rank of the job was "
+                     "lost before this one had joined: the job goes on without it",
+                     calls);
+    return st;
+}
+
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p)
 {
     struct vb_trainer_joiner joiner;
@@ -292,7 +324,7 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
     if (st == VB_OK && o->join.caller != NULL)
         st = vb_run_job_read(o->join.caller, &joiner);
     if (st == VB_OK)
-        st = train(o, o->join.joined != NULL || o->join.caller != NULL ? &joiner : NULL, result_p);
+        st = join(o, o->join.joined != NULL || o->join.caller != NULL ? &joiner : NULL, result_p);
     if (st != VB_OK)
         vb_train_result_fini(result_p);
     return st;

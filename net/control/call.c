@@ -310,6 +310,7 @@ vb_status vb_call_wait(struct vb_caller *w, uint64_t deadline, struct vb_invitat
 {
     vb_status st = VB_OK;
 
+    w->invited = false;
     do {
         if (w->fd < 0)
             st = vb_call_members(w, deadline);
@@ -321,5 +322,6 @@ vb_status vb_call_wait(struct vb_caller *w, uint64_t deadline, struct vb_invitat
         return vb_err(VB_ERR_TIMEOUT,
                       "the job has not formed a group with this process in time; it does so "
                       "between two steps (--timeout)");
+    w->invited = st == VB_OK;
     return st;
 }

@@ -28,6 +28,7 @@ struct vb_caller {
     struct auth_session session;
     bool met; /* a member has answered */
     bool has_slot;
+    bool invited; /* since it has called last */
     struct wire_slot slot;
     unsigned char *job; /* NULL: not received yet */
     size_t job_len;

@@ -103,6 +103,11 @@ bool vb_caller_has_slot(const struct vb_caller *w)
     return w->has_slot;
 }
 
+bool vb_caller_is_invited(const struct vb_caller *w)
+{
+    return w->invited;
+}
+
 const void *vb_caller_job(const struct vb_caller *w, size_t *len_p)
 {
     *len_p = w->job_len;

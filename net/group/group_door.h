@@ -66,6 +66,9 @@ vb_status vb_caller_root(const struct vb_caller *caller, char root[VB_ROOT_TEXT]
  * for some seconds. vb_group_join_called() then does the rest, as vb_group_join() does. Its root is
  * that of vb_caller_root(), and stays until the group is closed. */
 bool vb_caller_has_slot(const struct vb_caller *caller);
+
+/* The last vb_caller_wait() has ended with an invitation. */
+bool vb_caller_is_invited(const struct vb_caller *caller);
 vb_status vb_group_join_called(const struct vb_group_opts *opts, struct vb_caller *caller,
                                struct vb_group **group_p);
 

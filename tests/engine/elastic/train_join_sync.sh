@@ -72,6 +72,26 @@ join 0 '"joined":' "127.0.0.1:1,$doors" --secret-file "$dir/key"
 wait $first || fail "two joiners: $(cat "$dir/first.out")"
 finish 15000 4 'two joiners'
 
+# ---- a member dies while a rank joins, which calls again ---------------------------------------------
+begin 14000 --ranks 3 --transport tcp
+mapfile -t pids < <(ranks_of "$(pgrep -P "$job" | head -n 1)")
+"$verbena" train --join "$doors" --secret-file "$dir/key" >"$dir/join.out" 2>"$dir/join.err" &
+joiner=$!
+for ((i = 0; i < 2000; i++)); do
+    [ ! -e "$dir/run/rank3/log.txt" ] || break # it has been invited
+    sleep 0.01
+done
+kill -STOP $joiner
+kill -KILL "${pids[2]}" || fail "called again: the job has ended: $(cat "$dir/err")"
+for ((i = 0; i < 600; i++)); do
+    ! grep -q 'rank 2 .*was lost' "$dir/err" || break
+    sleep 0.05
+done
+kill -CONT $joiner
+wait $joiner || fail "called again: $(cat "$dir/join.err")"
+grep -q 'it calls the job again' "$dir/join.err" || fail "called again: it was not disturbed: $(cat "$dir/join.err" "$dir/err")"
+finish 14000 3 'called again'
+
 # ---- the lead dies later: the others, with the joiner, go on ----------------------------------------
 begin 15000 --transport tcp --inject kill:0@11000
 join 0 '' "$doors" --secret-file "$dir/key"
