@@ -15,42 +15,17 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from elastic_jobs import (MODELS, alive_in, environ_of, forget_environment, model_name, wait_for, wait_until_none,
+                          wrong_in_ledger)
+
 LIMIT_S = 150
-
-# model: steps of a job, and what it is trained with
-MODELS = {
-    "softmax": (20000, ["--data", "synth:3000", "--batch", "10"]),
-    "sparse-lr": (3000, ["--batch", "20"]),
-    "lenet": (250, ["--data", "synth:2000", "--batch", "16"]),
-    "alexnet32": (8, ["--input", "32", "--batch", "4"]),
-    "alexnet": (6, ["--batch", "2"]),
-}
-
-
-def alive_in(session):
-    """The processes of a session that have not ended."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/stat" % pid, encoding="utf-8") as file:
-                fields = file.read().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(pid))
-    return found
 
 
 def ranks_of(supervisor, world):
     """The process id of each rank, once all of them run."""
     ranks = {}
     for pid in alive_in(supervisor):
-        try:
-            with open("/proc/%d/environ" % pid, "rb") as file:
-                environ = dict(e.split(b"=", 1) for e in file.read().split(b"\0") if b"=" in e)
-        except OSError:
-            continue
+        environ = environ_of(pid)
         if pid != supervisor and b"VB_RANK" in environ:
             ranks[int(environ[b"VB_RANK"])] = pid
     return ranks if len(ranks) == world else None
@@ -88,7 +63,7 @@ class Job:
                        str(max(1, self.steps // 20))]
         if r.random() < 0.2:
             options = [*options, "--eval-every", str(max(1, self.steps // 8))]
-        self.command = [verbena, "train", self.model.replace("alexnet32", "alexnet"), *options, "--ranks", str(self.world),
+        self.command = [verbena, "train", model_name(self.model), *options, "--ranks", str(self.world),
                         "--transport", self.transport, "--steps", str(self.steps), "--threads", "1", "--ledger", self.ledger,
                         "--check-replicas", str(max(1, self.steps // 10)), "--test-limit", "50", "--seed", str(number),
                         "--json"]
@@ -96,17 +71,9 @@ class Job:
     def __str__(self):
         return "%s over %s, %d ranks, killed %s" % (self.model, self.transport, self.world, self.killed)
 
-    def wait_for(self, ready, process, until):
-        while process.poll() is None and time.monotonic() < until:
-            found = ready()
-            if found:
-                return found
-            time.sleep(0.005)
-        return None
-
     def kill_some(self, process, until):
-        ranks = self.wait_for(lambda: ranks_of(process.pid, self.world), process, until)
-        if ranks is None or not self.wait_for(lambda: steps_in(self.ledger) >= self.after, process, until):
+        ranks = wait_for(lambda: ranks_of(process.pid, self.world), process, until)
+        if ranks is None or not wait_for(lambda: steps_in(self.ledger) >= self.after, process, until):
             return
         for rank, pause in zip(self.victims, self.pauses):
             time.sleep(pause)
@@ -144,14 +111,10 @@ class Job:
         if lost - set(self.killed):
             return "ranks %s are said to be lost" % sorted(lost - set(self.killed))
         self.lost = len(lost)
-        checked = subprocess.run([sys.executable, os.path.join(HERE, "..", "check_ledger.py"), self.ledger, str(self.steps)],
-                                 stderr=subprocess.PIPE, check=False)
-        if checked.returncode != 0:
-            return checked.stderr.decode().strip()
-        end = time.monotonic() + 5
-        while alive_in(process.pid) and time.monotonic() < end:
-            time.sleep(0.05)
-        left = alive_in(process.pid)
+        wrong = wrong_in_ledger(self.ledger, self.steps)
+        if wrong is not None:
+            return wrong
+        left = wait_until_none(lambda: alive_in(process.pid), 5)
         return "processes are left: %s" % left if left else None
 
 
@@ -160,8 +123,7 @@ def main():
     seed = sys.argv[3] if len(sys.argv) > 3 else "1"
     models = sys.argv[4:] or ["softmax", "sparse-lr", "lenet", "alexnet32"]
     kills = lost = wrong = 0
-    for name in [n for n in os.environ if n.startswith("VB_")]:
-        del os.environ[name]
+    forget_environment()
     for number in range(jobs):
         folder = tempfile.mkdtemp(prefix="verbena-kills-")
         job = Job(verbena, number, seed, models, folder)
