@@ -59,13 +59,6 @@ def alive_in(session):
     return [pid for pid, _, _, its in processes() if its == session]
 
 
-def size_of(path):
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
 def wait_for(ready, process, until):
     """What ready() returns as soon as that is something, or None if the process ends before or the time is over."""
     while process.poll() is None and time.monotonic() < until:

@@ -3,10 +3,11 @@
 #
 # Disturbs jobs with random sequences: elastic_sequences.py VERBENA JOBS [SEED [FIRST [MODEL...]]]. A job has 2 to 6
 # ranks, trains synchronously or asynchronously, over shared memory or TCP. Its ranks are killed, stopped for shorter and
-# for longer than --detect, removed (verbena ctl), started again (--restart), and others join, also several at once. At
-# least one rank of the supervisor, which all others must have met, is left alone. The job must end with the steps that
-# were asked for, say of nobody else that it was lost, and leave no process and no descriptor behind; a synchronous one
-# with equal replicas and an exact ledger. FIRST is the number of the first job, so that one can be repeated alone.
+# for longer than --detect, removed (verbena ctl), started again (--restart), and others join, also several at once.
+# At least one rank of the supervisor (in some jobs: one that has joined) is left alone. The job must end with the
+# steps that were asked for, say of nobody else that it was lost, and leave no process and no descriptor behind; a
+# synchronous one with equal replicas and an exact ledger. FIRST is the number of the first job, so that one can be
+# repeated alone.
 import heapq
 import json
 import os
@@ -20,13 +21,13 @@ import sys
 import tempfile
 import time
 
-from elastic_jobs import (MODELS, environ_of, forget_environment, model_name, processes, size_of, stat_of, wait_for,
+from elastic_jobs import (MODELS, environ_of, forget_environment, model_name, processes, stat_of, wait_for,
                           wait_until_none, wrong_in_ledger)
 
 LIMIT_S = 200
 SETTLE_S = 8  # after the last event, until survivors must hold what they held before
 
-STEPS = {"softmax": 20000, "sparse-lr": 4000, "lenet": 600, "alexnet32": 16}
+STEPS = {"softmax": 20000, "sparse-lr": 4000, "lenet": 1000, "alexnet32": 16}
 ASYNC_STEPS = {"softmax": 30000, "sparse-lr": 40000, "lenet": 1500, "alexnet32": 30}
 ASYNC_OPTIONS = {
     "softmax": ["--data", "synth:3000", "--batch", "50"],
@@ -95,6 +96,7 @@ class Job:
         self.replicas = self.mode == "async" and r.random() < 0.4
         self.min_ranks = self.world - 1 if self.mode == "sync" and self.restart and r.random() < 0.3 else 0
         self.staleness = r.choice([None, 0, 2])
+        self.orphans = self.mode == "sync" and not self.min_ranks and r.random() < 0.3
         self.run = os.path.join(folder, "run")
         self.ledger = os.path.join(folder, "ledger")
         self.choose_events(r)
@@ -130,7 +132,8 @@ class Job:
         if self.restart:
             options += ["--restart", str(self.restart if not self.min_ranks else 20)]
         if r.random() < 0.3:
-            options += ["--checkpoint", os.path.join(self.folder, "keep"), "--checkpoint-every", str(max(1, self.steps // 20))]
+            options += ["--checkpoint", os.path.join(self.folder, "keep"), "--checkpoint-every",
+                        str(max(1, self.steps // 20))]
         if r.random() < 0.2:
             options += ["--eval-every", str(max(1, self.steps // 8))]
         return [self.verbena, "train", model_name(self.model), *options, "--ranks", str(self.world), "--transport",
@@ -147,6 +150,7 @@ class Job:
     def __str__(self):
         kind = self.mode + (", staleness %s" % self.staleness if self.mode == "async" else "")
         kind += ", replicas" if self.replicas else ""
+        kind += ", orphans" if self.orphans else ""
         kind += ", --restart" if self.restart else ""
         kind += ", --min-ranks %d" % self.min_ranks if self.min_ranks else ""
         return "%s %s over %s, %d ranks: %s" % (self.model, kind, self.transport, self.world, " ".join(self.done))
@@ -177,10 +181,17 @@ class Job:
         for rank in self.ranks.values():
             rank.look(self.run)
 
+    def has_steps(self, number):
+        """A rank has recorded a step: rows follow the head of the file."""
+        try:
+            with open("%s/rank%d/steps.bin" % (self.run, number), "rb") as file:
+                return len(file.read(4096).partition(b"\nend\n")[2]) > 0
+        except OSError:
+            return False
+
     def has_begun(self):
         """All ranks have recorded a step, and others may join."""
-        sizes = [size_of("%s/rank%d/steps.bin" % (self.run, i)) for i in range(self.world)]
-        return min(sizes) > 0 and self.doors() and (self.mode == "async" or size_of(self.ledger) > 2000)
+        return all(self.has_steps(i) for i in range(self.world)) and self.doors()
 
     def told(self, key):
         """What run.json says about the job."""
@@ -199,16 +210,22 @@ class Job:
     def untouched(self):
         return sorted((r for r in self.ranks.values() if not r.gone and not r.hit), key=lambda r: r.pid)
 
+    def is_member(self, rank):
+        """It has surely met all others. In some jobs one that has joined may be the last."""
+        if rank.number is None or (rank.joiner is not None and not self.orphans):
+            return False
+        return self.has_steps(rank.number)
+
     def may_lose(self, rank):
         """The job must be able to go on without the rank, by what the documentation says."""
-        others = [r for r in self.untouched() if r is not rank and r.joiner is None and r.number is not None]
+        others = [r for r in self.untouched() if r is not rank and self.is_member(r)]
         if not others:
             return False
         if self.mode == "async" and self.first_pids:
             servers = self.first_pids[:2] if self.replicas else self.first_pids[:1]
             if rank.pid in servers and (not self.replicas or any(self.ranks[p].hit for p in servers)):
                 return False
-            return any(r.number is not None and r.pid not in servers[:1] for r in others) or len(others) > 1
+            return any(r.pid not in servers[:1] for r in others) or len(others) > 1
         return True
 
     # ---- what is done to it ----------------------------------------------------------------------
@@ -258,8 +275,8 @@ class Job:
         doors = self.doors()
         if not doors:
             return
-        command = [self.verbena, "train", "--join", doors, "--secret-file", self.key(), "--timeout", "40", "--log-level", "info",
-                   "--json"]
+        command = [self.verbena, "train", "--join", doors, "--secret-file", self.key(), "--timeout", "40", "--json",
+                   "--log-level", "info"]
         process = self.start(command, "join%d" % len(self.joiners))
         self.joiners.append(process)
         self.ranks[process.pid] = Process(process.pid, process)
@@ -294,7 +311,8 @@ class Job:
             return
         time.sleep(self.start_s)
         self.look()
-        self.first_pids = [r.pid for r in sorted(self.ranks.values(), key=lambda r: -1 if r.number is None else r.number)]
+        first = sorted(self.ranks.values(), key=lambda r: -1 if r.number is None else r.number)
+        self.first_pids = [r.pid for r in first]
         before = {r: (r.fds(), r.threads()) for r in self.ranks.values()}
         self.queue, self.count = [], 0
         for event in self.events:
@@ -322,10 +340,12 @@ class Job:
             self.held = None
 
     def growth(self, rank, fds, threads, more):
-        """The lead keeps the records of all ranks open."""
+        """Each member more needs some. The lead keeps the records of all ranks open, and has threads of its own."""
+        leads = rank.number == self.told("lead")
         now_fds, now_threads = rank.fds(), rank.threads()
-        records = 12 * len(self.ranks) if rank.number == self.told("lead") else 0
-        if now_fds <= fds + 12 * more + records + 4 and now_threads <= threads + 2 * more + 1:
+        more_fds = 4 + 12 * (more + (len(self.ranks) if leads else 0))
+        more_threads = 1 + 2 * more + (3 if leads else 0)
+        if now_fds <= fds + more_fds and now_threads <= threads + more_threads:
             return None
         return "rank %s holds %d descriptors and %d threads, before %d and %d, with %d ranks less" % (
             rank.number, now_fds, now_threads, fds, threads, more)
@@ -344,7 +364,7 @@ class Job:
             for name, process in [("the job", self.process), *(("ctl", c) for c in self.ctl),
                                   *(("a joiner", j) for j in self.joiners)]:
                 try:
-                    process.wait(max(0.1, until - time.monotonic()) if name == "the job" else 30)
+                    process.wait(max(0.1, until - time.monotonic() + (0 if name == "the job" else 30)))
                 except subprocess.TimeoutExpired:
                     hung.append(name)
         finally:
@@ -362,10 +382,15 @@ class Job:
             return "processes are left: %s" % left
         return self.judge()
 
+    def is_orphaned(self):
+        """All ranks of the supervisor are gone. It knows nobody who goes on, so its exit code is 1."""
+        own = [r for r in self.ranks.values() if r.joiner is None]
+        return self.orphans and self.process.returncode == 1 and all(r.hit for r in own)
+
     def judge(self):
-        if self.process.returncode != 0:
+        if self.process.returncode != 0 and not self.is_orphaned():
             return "exit %d" % self.process.returncode
-        final = json.loads(self.text("job.out").splitlines()[-1])
+        final = json.loads(self.text("run/run.json" if self.is_orphaned() else "job.out").splitlines()[-1])
         if final["steps"] != self.steps:
             return "%d steps, expected %d" % (final["steps"], self.steps)
         return self.judge_mode(final) or self.judge_faults(final) or self.judge_others() or (
