@@ -146,4 +146,7 @@ struct cli_lost *cli_run_lost(const char *dir, const struct vb_json *json, int *
  * latest checkpoint is used. */
 vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX]);
 
+/* Adds whose steps a checkpoint has, as the object "view"; nothing if that is not known. */
+void cli_json_view(struct vb_json *json, const struct vb_checkpoint_view *view);
+
 #endif

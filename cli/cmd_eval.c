@@ -31,6 +31,7 @@ static vb_status print(const struct vb_eval_result *r, const char *path, bool js
     vb_json_text(j, "checkpoint", path);
     vb_json_text(j, "model", r->model);
     vb_json_int(j, "steps", r->step);
+    cli_json_view(j, &r->view);
     vb_json_real(j, "accuracy", r->accuracy);
     vb_json_real(j, "loss", r->loss);
     vb_json_int(j, "test_samples", r->samples);

@@ -166,6 +166,7 @@ static vb_status export_json(const struct export_args *a, const char *path,
     vb_json_text(json, "checkpoint", path);
     vb_json_text(json, "model", cp->model);
     vb_json_int(json, "step", cp->step);
+    cli_json_view(json, &cp->view);
     vb_json_array(json, "arrays");
     st = export_arrays(a, cp, true, json);
     vb_json_end(json);
@@ -173,6 +174,16 @@ static vb_status export_json(const struct export_args *a, const char *path,
         return cli_print_json(json);
     vb_json_destroy(json);
     return st;
+}
+
+static void print_head(const char *path, const struct vb_checkpoint *cp)
+{
+    char text[VB_CHECKPOINT_VIEW_TEXT];
+
+    printf("%s: %s at step %lld", path, cp->model, (long long)cp->step);
+    if (cp->view.run > 0)
+        printf(", %s", vb_checkpoint_view_text(&cp->view, text));
+    printf("\n");
 }
 
 static vb_status export_checkpoint(const struct export_args *a, const char *given)
@@ -193,7 +204,7 @@ static vb_status export_checkpoint(const struct export_args *a, const char *give
     if (a->json) {
         st = export_json(a, path, cp);
     } else {
-        printf("%s: %s at step %lld\n", path, cp->model, (long long)cp->step);
+        print_head(path, cp);
         st = export_arrays(a, cp, true, NULL);
     }
     vb_checkpoint_free(cp);

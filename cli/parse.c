@@ -212,6 +212,17 @@ vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX])
     return VB_OK;
 }
 
+void cli_json_view(struct vb_json *json, const struct vb_checkpoint_view *view)
+{
+    if (view->run == 0)
+        return;
+    vb_json_object(json, "view");
+    vb_json_int(json, "run", view->run);
+    vb_json_int(json, "view", view->view);
+    vb_json_int(json, "term", (int64_t)view->term);
+    vb_json_end(json);
+}
+
 /* ---- the end of a command -------------------------------------------------------------------- */
 
 int cli_exit_code(vb_status st)

@@ -307,10 +307,32 @@ static vb_status start(const struct vb_checkpoint *cp, const char *dir, struct w
     return make_folder(dir);
 }
 
-static vb_status finish(struct writer *w, const char *dir)
+/* The job goes on without this writer if another one has written in a later view. This one would
+ * replace or remove the other's files, and the job would be resumed from its steps. */
+static vb_status check_view(const struct writer *w, const char *dir, const struct vb_checkpoint *cp)
 {
+    char path[PATH_MAX], text[VB_CHECKPOINT_VIEW_TEXT], later[VB_CHECKPOINT_VIEW_TEXT];
+    struct vb_checkpoint_view view;
+
+    if (w->watch == NULL || cp->view.run == 0 ||
+        vb_checkpoint_later(dir, INT64_MAX, &cp->view, path, sizeof(path), &view) < 0)
+        return VB_OK;
+    return vb_err(VB_ERR_USAGE,
+                  "cannot write %s in %s of its job: the job goes on without this rank, because %s "
+                  "is of %s",
+                  w->path, vb_checkpoint_view_text(&cp->view, text), path,
+                  vb_checkpoint_view_text(&view, later));
+}
+
+static vb_status finish(struct writer *w, const char *dir, const struct vb_checkpoint *cp)
+{
+    vb_status st;
+
     if (fsync(w->fd) != 0)
         return vb_err_sys("cannot sync %s at offset %llu", w->path, (unsigned long long)w->offset);
+    st = check_view(w, dir, cp); /* writing takes long */
+    if (st != VB_OK)
+        return st;
     if (rename(w->temp, w->path) != 0)
         return vb_err_sys("cannot rename %s to %s", w->temp, w->path);
     return sync_folder(dir);
@@ -326,6 +348,8 @@ vb_status vb_cp_write(const char *dir, const struct vb_checkpoint *cp, int keep,
 
     if (st == VB_OK)
         st = vb_file_may_replace(w.path);
+    if (st == VB_OK)
+        st = check_view(&w, dir, cp);
     if (st != VB_OK)
         return st;
     vb_cp_remove_stale(dir);
@@ -334,7 +358,7 @@ vb_status vb_cp_write(const char *dir, const struct vb_checkpoint *cp, int keep,
         return vb_file_denied(vb_err_sys("cannot create %s", w.path), w.path);
     st = append_all(&w, cp, &head);
     if (st == VB_OK)
-        st = finish(&w, dir);
+        st = finish(&w, dir, cp);
     close(w.fd);
     if (st != VB_OK) {
         unlink(w.temp); /* if only the sync of the folder failed, the file was already renamed */

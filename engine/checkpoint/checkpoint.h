@@ -32,6 +32,19 @@ struct vb_checkpoint_array {
     const void *from; /* its first argument; borrowed */
 };
 
+#define VB_JOB_TOKEN 16
+
+/* Whose steps a checkpoint has. A synchronous job has one run after another, because it is resumed,
+ * and each run one view after another, because ranks are lost or join (docs/views.md). Those that
+ * were left behind may write late, so of two checkpoints of a job the one of the later view counts,
+ * whatever their steps are. In a file it is the array "view". */
+struct vb_checkpoint_view {
+    unsigned char job[VB_JOB_TOKEN]; /* token of the first run, which all runs of a job keep */
+    uint32_t run;                    /* from 1 on; 0: none of this is known */
+    uint32_t view;                   /* from 1 on, counted through the whole run */
+    uint64_t term;                   /* in which the members agreed on this view */
+};
+
 /* Everything that a run needs to be resumed. docs/checkpoint.md describes the format. */
 struct vb_checkpoint {
     char model[VB_CHECKPOINT_NAME]; /* name of the model; the rules for names of arrays apply */
@@ -41,6 +54,7 @@ struct vb_checkpoint {
     char *plan;    /* text from vb_k_plan_text(); NULL is written as "" */
     int n_arrays;
     struct vb_checkpoint_array *arrays;
+    struct vb_checkpoint_view view; /* vb_checkpoint_writer_begin() adds the array */
     const void *map; /* the mapped file; only vb_checkpoint_read() sets map and map_bytes */
     size_t map_bytes;
 };
@@ -83,9 +97,23 @@ vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size); /* fin
  * complete files have such names. Returns its step; -1, and "" as path: there is none. */
 int64_t vb_checkpoint_newest(const char *dir, int64_t most, char *path, size_t size);
 
-/* ---- the lock of a folder -------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
-#define VB_JOB_TOKEN 16
+/* Returns whether both are of one job, and a was written in a later view than b. */
+bool vb_checkpoint_is_later(const struct vb_checkpoint_view *a, const struct vb_checkpoint_view *b);
+
+/* Finds the checkpoint up to step `most` that has the latest view of all those of the same job that
+ * are later than `than`. Reads no more of the files than that. Returns its step, and its path and
+ * view; -1: there is none. */
+int64_t vb_checkpoint_later(const char *dir, int64_t most, const struct vb_checkpoint_view *than,
+                            char *path, size_t size, struct vb_checkpoint_view *view_p);
+
+/* Writes "view 2 of run 1". */
+#define VB_CHECKPOINT_VIEW_TEXT 48
+const char *vb_checkpoint_view_text(const struct vb_checkpoint_view *view,
+                                    char text[VB_CHECKPOINT_VIEW_TEXT]);
+
+/* ---- the lock of a folder -------------------------------------------------------------------- */
 
 /* A folder of checkpoints belongs to one job at a time. The file DIR/lock says whose it is, and the
  * kernel drops the lock when the process ends. If another job has the folder, vb_checkpoint_lock()

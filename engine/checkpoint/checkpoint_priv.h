@@ -104,13 +104,25 @@ bool vb_cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *byte
 #define CP_WHY (PATH_MAX + 128)
 vb_status vb_cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_p);
 
+/* Reads whose steps a checkpoint has, and checks only what that needs. Returns false, and logs
+ * nothing, if that is not known. */
+bool vb_cp_view(const char *path, struct vb_checkpoint_view *view_p);
+
+/* The array of a view. The first borrows the view; the second returns false if the elements make no
+ * sense, and sets *view_p to that of an unknown view. */
+#define CP_VIEW "view"
+#define CP_VIEW_WORDS 8
+struct vb_checkpoint_array vb_cp_view_array(const struct vb_checkpoint_view *view);
+bool vb_cp_view_take(const struct vb_checkpoint_array *a, struct vb_checkpoint_view *view_p);
+
 /* How a thread that writes a checkpoint and the thread that waits for it talk to each other. */
 struct cp_watch {
     _Atomic bool cancel;          /* the writer is to give up before it reads the next piece */
     char bad[VB_CHECKPOINT_NAME]; /* the parameter that is not finite; "": none was found */
 };
 
-/* Like vb_checkpoint_write(). With a watch, it fails if a parameter is not finite. */
+/* Like vb_checkpoint_write(). With a watch, it fails if a parameter is not finite, and if the
+ * folder has a checkpoint of a later view. */
 vb_status vb_cp_write(const char *dir, const struct vb_checkpoint *cp, int keep,
                       struct cp_watch *watch, double *seconds_p);
 

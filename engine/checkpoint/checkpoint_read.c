@@ -155,16 +155,21 @@ static vb_status check_array(const struct reader *r, const struct cp_entry *e)
     return VB_OK;
 }
 
-static vb_status check_all(struct reader *r)
+static vb_status check_before_arrays(struct reader *r)
 {
     vb_status st = check_head(r);
-    struct cp_end end;
-    uint32_t i;
 
     if (st == VB_OK)
         st = check_front(r);
-    if (st == VB_OK)
-        st = check_table(r);
+    return st == VB_OK ? check_table(r) : st;
+}
+
+static vb_status check_all(struct reader *r)
+{
+    vb_status st = check_before_arrays(r);
+    struct cp_end end;
+    uint32_t i;
+
     if (st != VB_OK)
         return st;
     memcpy(&end, r->map + r->len - sizeof(end), sizeof(end));
@@ -198,6 +203,8 @@ static vb_status take_all(const struct reader *r, struct vb_checkpoint *cp)
                                                      .cols = e->cols,
                                                      .data = r->map + e->offset};
         memcpy(cp->arrays[i].name, e->name, sizeof(e->name));
+        if (strcmp(e->name, CP_VIEW) == 0)
+            (void)vb_cp_view_take(&cp->arrays[i], &cp->view);
     }
     return VB_OK;
 }
@@ -248,6 +255,40 @@ vb_status vb_cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **
     }
     *cp_p = cp;
     return VB_OK;
+}
+
+static bool find_view(const struct reader *r, struct vb_checkpoint_view *view_p)
+{
+    const struct cp_entry *e;
+    uint32_t i;
+
+    for (i = 0; i < r->head.n_arrays; i++) {
+        e = &r->table[i];
+        if (strcmp(e->name, CP_VIEW) == 0 && check_array(r, e) == VB_OK)
+            return vb_cp_view_take(
+                &(struct vb_checkpoint_array){.type = (enum vb_array_type)e->type,
+                                              .rows = e->rows,
+                                              .cols = e->cols,
+                                              .data = r->map + e->offset},
+                view_p);
+    }
+    return false;
+}
+
+bool vb_cp_view(const char *path, struct vb_checkpoint_view *view_p)
+{
+    char why[CP_WHY];
+    struct reader r = {.path = path, .why = why};
+    struct vb_checkpoint cp = {.n_arrays = 0};
+    bool known = false;
+
+    if (map_file(&r, &cp) == VB_OK) {
+        r.map = cp.map;
+        r.len = cp.map_bytes;
+        known = check_before_arrays(&r) == VB_OK && find_view(&r, view_p);
+    }
+    vb_file_unmap(cp.map, cp.map_bytes);
+    return known;
 }
 
 vb_status vb_checkpoint_read(const char *path, struct vb_checkpoint **cp_p)

@@ -173,13 +173,15 @@ bool vb_checkpoint_writer_begin(struct vb_checkpoint_writer *w, const struct vb_
 
     pthread_mutex_lock(&w->lock);
     fits = (queues || w->begun == w->ended) && w->begun - w->told < PLACES &&
-           cp->n_arrays <= VB_CHECKPOINT_ARRAYS_MAX;
+           cp->n_arrays < VB_CHECKPOINT_ARRAYS_MAX;
     if (fits) {
         p = &w->places[w->begun++ % PLACES];
         p->cp = *cp;
         if (cp->n_arrays > 0)
             memcpy(p->arrays, cp->arrays, (size_t)cp->n_arrays * sizeof(*p->arrays));
         p->cp.arrays = p->arrays;
+        if (p->cp.view.run > 0)
+            p->arrays[p->cp.n_arrays++] = vb_cp_view_array(&p->cp.view);
         atomic_fetch_add_explicit(&w->n_busy, 1, memory_order_relaxed);
         pthread_cond_broadcast(&w->changed);
     }

@@ -26,6 +26,7 @@ struct form_facts {
     double accuracy, loss;
     struct vb_eval_sum sum;
     unsigned char token[VB_JOB_TOKEN];
+    struct vb_checkpoint_view view;
     int32_t next_id, old_world;
 };
 
@@ -99,6 +100,7 @@ static void fill_facts(const struct vb_trainer *t, struct form_facts *f)
                              .accuracy = t->evals.accuracy,
                              .loss = t->evals.loss,
                              .sum = t->evals.sum,
+                             .view = t->saved.view,
                              .next_id = t->form.next_id,
                              .old_world = t->form.old_world};
     memcpy(f->token, t->saved.token, sizeof(f->token));
@@ -122,6 +124,8 @@ static vb_status take_facts(struct vb_trainer *t, const struct form_facts *f)
     t->form.next_id = f->next_id;
     t->form.old_world = f->old_world;
     memcpy(t->saved.token, f->token, sizeof(f->token));
+    t->saved.view = f->view;
+    vb_train_saves_formed(t);
     return VB_OK;
 }
 
@@ -202,6 +206,7 @@ static vb_status go_over(struct vb_trainer *t)
     f->sure = false;
     f->failed = 0;
     t->evals.view = t->view; /* as on joiners: what is known of evaluations is the same on all */
+    vb_train_saves_formed(t);
     t->ops->formed(t, true);
     if (f->ended != NULL)
         f->ended(f->ended_arg, true);

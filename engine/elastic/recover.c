@@ -216,6 +216,7 @@ static vb_status rebuild(struct vb_trainer *t, const struct vb_agreed *agreed)
     vb_status st;
 
     t->view = agreed->number;
+    vb_train_saves_agreed(t, agreed);
     t->rank = vb_group_view_rank(t->place.group);
     t->world = vb_group_view_world(t->place.group);
     t->leads = t->rank == 0;

@@ -158,6 +158,7 @@ static vb_status evaluate(struct vb_checkpoint *cp, const struct vb_eval_opts *o
         snprintf(result_p->model, sizeof(result_p->model), "%s", cp->model);
         snprintf(result_p->data, sizeof(result_p->data), "%.511s", opts.data.text);
         result_p->step = cp->step;
+        result_p->view = cp->view;
         result_p->samples = t.data.n_test;
         result_p->accuracy = t.evals.accuracy;
         result_p->loss = t.evals.loss;

@@ -632,6 +632,7 @@ struct vb_eval_result {
     int64_t step;
     int samples;
     double accuracy, loss, seconds;
+    struct vb_checkpoint_view view;
     char data[VB_EVAL_DATA]; /* what it was evaluated on, as for --data */
 };
 

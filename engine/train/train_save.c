@@ -33,6 +33,17 @@ static vb_status take_folder(struct vb_trainer *t)
     return st;
 }
 
+/* before: of the checkpoint that this run resumes from; NULL: it is the first run of its job. */
+static void begin_views(struct vb_trainer *t, const struct vb_checkpoint_view *before)
+{
+    struct vb_checkpoint_view *view = &t->saved.view;
+
+    *view = (struct vb_checkpoint_view){.run = 1, .view = 1};
+    memcpy(view->job, before != NULL ? before->job : t->saved.token, sizeof(view->job));
+    if (before != NULL)
+        view->run = before->run + 1;
+}
+
 /* Finds errors of the folder before training instead of after it. */
 vb_status vb_train_prepare_save(struct vb_trainer *t)
 {
@@ -48,6 +59,8 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
         st = vb_err_sys("getrandom");
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_broadcast(t->place.group, 0, t->saved.token, VB_JOB_TOKEN);
+    if (st == VB_OK && !t->async)
+        begin_views(t, NULL);
     if (st != VB_OK || t->rank != 0 || dir == NULL)
         return st;
     st = take_folder(t);
@@ -285,8 +298,11 @@ static bool is_begun(const struct vb_trainer *t, int64_t step)
 
 vb_status vb_train_save(struct vb_trainer *t, int64_t step, bool last)
 {
-    struct vb_checkpoint cp = {
-        .step = step, .seed = t->o->seed, .options = t->settings, .plan = t->kernels.text};
+    struct vb_checkpoint cp = {.step = step,
+                               .seed = t->o->seed,
+                               .options = t->settings,
+                               .plan = t->kernels.text,
+                               .view = t->saved.view};
     bool writes = t->leads || t->async; /* asynchronous: only one worker calls this function */
     uint64_t begin_ns = vb_trace_begin(), pause_ns = vb_clock_ns();
     double pause_s;
@@ -332,6 +348,21 @@ void vb_train_saves_lead(struct vb_trainer *t)
         s->path[0] = '\0';
     VB_LOG_INFO("this rank writes checkpoints from now on; the last one is %s",
                 s->step >= 0 ? s->path : "none");
+}
+
+void vb_train_saves_agreed(struct vb_trainer *t, const struct vb_agreed *agreed)
+{
+    t->saved.view.view = t->saved.views_before + agreed->number;
+    t->saved.view.term = agreed->term;
+}
+
+/* The first view of the new group follows the one in which the members have prepared it. A later
+ * one, in which they may have agreed on going over, has made no steps. */
+void vb_train_saves_formed(struct vb_trainer *t)
+{
+    t->saved.views_before = t->saved.view.view;
+    t->saved.view.view++;
+    t->saved.view.term = 0;
 }
 
 bool vb_train_last_checkpoint(const struct vb_trainer *t, char *path, size_t size)
@@ -446,11 +477,31 @@ vb_status vb_train_check_resumed(const struct vb_trainer *t, const struct vb_che
     return VB_OK;
 }
 
+/* Whoever wrote a checkpoint of a later step in an earlier view had been left behind by the job. */
+static vb_status is_of_job(struct vb_trainer *t, const char *path, const struct vb_checkpoint *cp)
+{
+    char later[4096], text[2][VB_CHECKPOINT_VIEW_TEXT];
+    struct vb_checkpoint_view view;
+
+    if (vb_checkpoint_later(t->o->save.dir, cp->step - 1, &cp->view, later, sizeof(later), &view) <
+        0)
+        return VB_OK;
+    (void)vb_err(VB_ERR_USAGE,
+                 "cannot resume: %s was written in %s of its job, by a rank that the job had left "
+                 "behind: it went on in %s, whose checkpoint is %s",
+                 path, vb_checkpoint_view_text(&cp->view, text[0]),
+                 vb_checkpoint_view_text(&view, text[1]), later);
+    vb_log_fix("mv %s %s.left   # then --resume goes on from %s", path, path, later);
+    return VB_ERR_USAGE;
+}
+
 static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p)
 {
     char path[4096];
     vb_status st = vb_checkpoint_read_latest(t->o->save.dir, path, sizeof(path), read_p);
 
+    if (st == VB_OK)
+        return is_of_job(t, path, *read_p);
     if (st == VB_ERR_NO_FILE && t->rank == 0)
         VB_LOG_WARN("--resume: there is no checkpoint in %s; training begins at step 0",
                     t->o->save.dir);
@@ -460,25 +511,64 @@ static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p
 /* What a rank has found. */
 struct found {
     int64_t resumes, step;
+    struct vb_checkpoint_view view, latest; /* of the checkpoint; of all of its job in the folder */
 };
 
+static struct found what_was_found(const struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    struct found found = {.resumes = t->o->save.resume};
+    char path[4096];
+
+    if (cp == NULL)
+        return found;
+    found.step = cp->step;
+    found.view = found.latest = cp->view;
+    (void)vb_checkpoint_later(t->o->save.dir, INT64_MAX, &cp->view, path, sizeof(path),
+                              &found.latest);
+    return found;
+}
+
 /* A rank without --resume is not compared: vb_train_agree() says that its options differ. */
-static vb_status same_on_all(struct vb_trainer *t, const struct vb_checkpoint *cp)
+static vb_status compare_found(const struct vb_trainer *t, const struct found *zero,
+                               const struct found *other, int r)
+{
+    char text[2][VB_CHECKPOINT_VIEW_TEXT];
+
+    if (!zero->resumes || !other->resumes)
+        return VB_OK;
+    if (other->step != zero->step)
+        return vb_err(VB_ERR_INPUT,
+                      "rank %d found a checkpoint of step %lld in %s, but rank 0 found one of "
+                      "step %lld; all ranks must see the same folder",
+                      r, (long long)other->step, t->o->save.dir, (long long)zero->step);
+    if (memcmp(other->view.job, zero->view.job, VB_JOB_TOKEN) != 0)
+        return vb_err(VB_ERR_INPUT,
+                      "rank %d found a checkpoint of step %lld in %s that is of another job than "
+                      "that of rank 0; all ranks must see the same folder",
+                      r, (long long)other->step, t->o->save.dir);
+    if (memcmp(&other->view, &zero->view, sizeof(zero->view)) != 0)
+        return vb_err(VB_ERR_INPUT,
+                      "rank %d found a checkpoint of step %lld in %s that is not the one of rank "
+                      "0 (%s there, %s here); all ranks must see the same folder",
+                      r, (long long)other->step, t->o->save.dir,
+                      vb_checkpoint_view_text(&other->view, text[0]),
+                      vb_checkpoint_view_text(&zero->view, text[1]));
+    return VB_OK;
+}
+
+/* *own: of this rank, then that of rank 0, which counts. */
+static vb_status same_on_all(struct vb_trainer *t, struct found *own)
 {
     int r, n = vb_group_world(t->place.group);
-    struct found own = {t->o->save.resume, cp != NULL ? cp->step : 0};
     struct found *all = calloc((size_t)n, sizeof(*all));
     vb_status st;
 
     if (all == NULL)
         return vb_err_sys("calloc");
-    st = vb_group_gather(t->place.group, &own, sizeof(own), all);
-    for (r = 1; r < n && st == VB_OK && own.resumes; r++)
-        if (all[r].resumes && all[0].resumes && all[r].step != all[0].step)
-            st = vb_err(VB_ERR_INPUT,
-                        "rank %d found a checkpoint of step %lld in %s, but rank 0 found one of "
-                        "step %lld; all ranks must see the same folder",
-                        r, (long long)all[r].step, t->o->save.dir, (long long)all[0].step);
+    st = vb_group_gather(t->place.group, own, sizeof(*own), all);
+    for (r = 1; r < n && st == VB_OK && own->resumes; r++)
+        st = compare_found(t, &all[0], &all[r], r);
+    *own = st == VB_OK ? all[0] : *own;
     free(all);
     return st;
 }
@@ -500,10 +590,14 @@ static void take_planned(struct vb_trainer *t, const struct vb_checkpoint *cp)
 vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p)
 {
     struct vb_checkpoint *cp = NULL;
+    struct found found;
     vb_status st = t->o->save.resume ? read_newest(t, &cp) : VB_OK;
 
+    found = what_was_found(t, cp);
     if (t->place.group != NULL && st == VB_OK)
-        st = same_on_all(t, cp);
+        st = same_on_all(t, &found);
+    if (st == VB_OK && found.latest.run > 0 && !t->async)
+        begin_views(t, &found.latest);
     if (st != VB_OK) {
         vb_checkpoint_free(cp);
         return st;

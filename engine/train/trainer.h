@@ -339,6 +339,8 @@ struct vb_trainer_saved {
     struct vb_fault faults[VB_SAVE_FAULTS]; /* the first failures, and the last one */
     int n_faults;
     unsigned char token[VB_JOB_TOKEN]; /* of this run, the same on all ranks */
+    struct vb_checkpoint_view view;    /* synchronous training: what the next checkpoint is of */
+    uint32_t views_before;             /* views of the run before this group was formed */
     bool locked;                       /* this rank may write to the folder */
     int lock_fd;                       /* -1: this rank holds no lock */
     int lock_tries; /* a lead that has no lock, because of the one before, tries again so often */
@@ -531,6 +533,11 @@ vb_status vb_train_saves_end(struct vb_trainer *t);
 /* The new lead takes the folder over: its lock, and the last good checkpoint. What fails now is
  * tried again with the next checkpoint. */
 void vb_train_saves_lead(struct vb_trainer *t);
+
+/* The members agree on a view of their group, or go over to a new group: what they save from now on
+ * is of a later view. */
+void vb_train_saves_agreed(struct vb_trainer *t, const struct vb_agreed *agreed);
+void vb_train_saves_formed(struct vb_trainer *t);
 
 /* Finds the newest checkpoint of the folder by its name, for messages. Returns false if there is no
  * folder, or none in it. */

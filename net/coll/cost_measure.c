@@ -20,19 +20,39 @@
 #define FAR_BYTES ((size_t)4 << 20)    /* length of a vector that does not fit into caches */
 #define FAR_US 5000 /* such a vector is measured only if the model predicts less time than this */
 
-/* A wait until the notes of the previous rank have come and our own puts are done. */
+/* Puts to one rank, and as many notes of another. */
 struct probe {
     struct vb_coll *coll;
     uint32_t want;
     struct way *to;
+    int place; /* of the rank that the puts go to */
+    size_t at, len;
 };
 
+/* While they measure, ranks of an elastic group may be lost. Requests then fail; here are none. */
+static bool has_failed(struct vb_coll *coll)
+{
+    vb_coll_check_members(coll);
+    return coll->failed != VB_OK;
+}
+
+static bool was_posted(void *arg)
+{
+    struct probe *p = arg;
+
+    return vb_coll_put(p->coll, p->place, p->at, p->at, p->len,
+                       vb_coll_note_value(STREAM_PROBE, 0)) ||
+           has_failed(p->coll);
+}
+
+/* The notes of the previous rank have come, and our own puts are done. */
 static bool probe_came(void *arg)
 {
     struct probe *p = arg;
 
     vb_coll_reap(p->coll, p->to);
-    return (int32_t)(p->coll->probes.came - p->want) >= 0 && p->to->left == p->to->posted;
+    return ((int32_t)(p->coll->probes.came - p->want) >= 0 && p->to->left == p->to->posted) ||
+           has_failed(p->coll);
 }
 
 /* Every rank puts n times len bytes, each with a note, and receives as many. The puts use ring 0,
@@ -41,21 +61,23 @@ static vb_status exchange_notes(struct vb_coll *coll, uint32_t n, size_t len, do
 {
     int d = coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* a rank on the next host */
     int to = peer_after(coll, d), from = peer_after(coll, coll->world - d);
-    uint32_t k, note = vb_coll_note_value(STREAM_PROBE, 0);
-    struct probe p = {coll, coll->probes.wanted += n, &coll->ways[to]};
+    struct probe p = {.coll = coll,
+                      .want = coll->probes.wanted += n,
+                      .to = &coll->ways[to],
+                      .place = to,
+                      .len = len};
     uint64_t begin = vb_clock_ns();
     vb_status st = VB_OK;
-    size_t at;
+    uint32_t k;
 
-    for (k = 0; k < n && st == VB_OK; k++) {
-        at = ring_at(coll, 0, coll->rank, k);
-        while (st == VB_OK && !vb_coll_put(coll, to, at, at, len, note))
-            st = coll->failed != VB_OK ? coll->failed : vb_progress(coll->group);
+    for (k = 0; k < n && st == VB_OK && coll->failed == VB_OK; k++) {
+        p.at = ring_at(coll, 0, coll->rank, k);
+        st = vb_group_wait_for(coll->group, was_posted, &p, "measuring the links", &p.to->rank);
     }
     if (st == VB_OK)
         st = vb_group_wait_for(coll->group, probe_came, &p, "measuring the links", &from);
     *us_p = (double)(vb_clock_ns() - begin) / 1e3;
-    return st;
+    return st == VB_OK ? coll->failed : st;
 }
 
 /* Returns the lower quartile of n times, which is the minimum if n is less than four. Longer times

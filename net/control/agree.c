@@ -406,6 +406,7 @@ bool vb_control_agreed(struct control *c, uint32_t above, uint64_t deadline,
         view = vb_view_now(&c->agreement->machine);
         agreed_p->number = view->epoch;
         agreed_p->step = view->step;
+        agreed_p->term = view->term;
         agreed_p->holder = (int)view->holder;
         agreed_p->n = 0;
         for (i = 0; i < c->opts.world; i++)

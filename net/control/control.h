@@ -136,7 +136,7 @@ struct control_agreed {
     uint32_t number;
     int n, holder;
     int *members;
-    uint64_t step;
+    uint64_t step, term;
 };
 
 /* See vb_group_commit(). number: of the view that the caller has come to; at first it is 1. Takes a

@@ -294,6 +294,7 @@ struct vb_agreed {
     const int *members; /* their ranks in the group, ascending; valid until the next call */
     int64_t step;       /* the last step that one of the members has committed */
     int holder;         /* the lowest of those that have, by its rank in the group */
+    uint64_t term;      /* in which they agreed; it grows from view to view */
 };
 
 /* This rank is about to commit a step: to make the result of its sums the state of the model, or to

@@ -74,7 +74,8 @@ vb_status vb_group_agree(struct vb_group *g, struct vb_agreed *agreed_p)
                                    .n = agreed.n,
                                    .members = agreed.members,
                                    .step = (int64_t)agreed.step,
-                                   .holder = agreed.holder};
+                                   .holder = agreed.holder,
+                                   .term = agreed.term};
     return VB_OK;
 }
 

@@ -119,6 +119,15 @@ for rule in adagrad:" float32" ftrl:" x 2 float32" momentum:" x 2 uint32"; do
     grep -q "state.npy: 1001${rule#*:}$" "$dir/printed" || fail "${rule%%:*}: $(cat "$dir/printed")"
 done
 
+# ---- which run and view of the job has written it
+grep -q 'sparse-lr at step 3, view 1 of run 1$' "$dir/printed" || fail "the view is not printed: $(cat "$dir/printed")"
+for command in eval export; do
+    out=()
+    [ $command = eval ] || out=(--out "$dir/exported")
+    "$verbena" $command "$dir/rows" --json "${out[@]}" | grep -q '"view":{"run":1,"view":1,"term":0}' ||
+        fail "$command --json does not tell the view"
+done
+
 # ---- if export fails, no incomplete file is left
 mkdir "$dir/taken" && mkfifo "$dir/taken/none.npy" # the last of them
 refused 2 "taken/none.npy: the path exists and is not a regular file" "$dir/run" --out "$dir/taken"

@@ -2,7 +2,8 @@
  *
  * Tests collectives that outlive the death of ranks. Ranks die before a request, with many requests
  * under way, or while the others regroup. The survivors must be told which rank is gone, regroup,
- * and then get the same bits as a fresh group that only they are in.
+ * and then get the same bits as a fresh group that only they are in. Opening collectives fails soon
+ * if a rank dies meanwhile.
  *
  * Covers: net/group/regroup.c net/coll/coll_regroup.c net/group/group_sync.c
  */
@@ -17,9 +18,10 @@
 #define FLIGHT 12
 #define PIECE ((size_t)3500) /* number of floats of the longest vector in a flight */
 #define N_ELEMS (FLIGHT * PIECE)
-#define LOSSES 2   /* the maximum number of deaths in a job */
-#define SLACK_S 30 /* a death must be noticed within this time */
-#define MANY 200   /* number of times that the same members regroup */
+#define LOSSES 2    /* the maximum number of deaths in a job */
+#define SLACK_S 30  /* a death must be noticed within this time */
+#define OPENINGS 12 /* number of deaths over each transport */
+#define MANY 200    /* number of times that the same members regroup */
 
 enum moment { BEFORE, MIDDLE, WHILE_REGROUPING };
 
@@ -412,6 +414,46 @@ static void a_rank_dies_while_others_regroup(void **state)
     lose_at(WHILE_REGROUPING, 3);
 }
 
+/* Opens collectives, which measures the links, until a rank dies. */
+static int open_again_and_again(struct vb_group *g, void *arg)
+{
+    uint64_t end = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
+    struct vb_coll *coll;
+    char text[256];
+    vb_status st = VB_OK;
+
+    (void)arg;
+    if (is_victim(0, vb_group_rank(g)))
+        die_soon(g, 40000);
+    vb_log_catch(text, sizeof(text));
+    while (st == VB_OK && vb_clock_ns() < end) {
+        st = vb_coll_open_split(g, N_ELEMS * sizeof(float), &life->opts, life->split, &coll);
+        if (st == VB_OK)
+            vb_coll_close(coll);
+    }
+    vb_log_catch(NULL, 0);
+    return T_WRONG(st != VB_OK) + T_WRONG(vb_clock_ns() < end);
+}
+
+static void a_rank_dies_while_others_open(void **state)
+{
+    struct t_job job = {.elastic = true,
+                        .world = 3,
+                        .timeout_ms = 10000, /* less than the ranks wait for an error */
+                        .fn = open_again_and_again};
+    unsigned seed;
+
+    (void)state;
+    for (seed = 0; seed < 2 * OPENINGS; seed++) {
+        memset(life, 0, sizeof(*life));
+        job.transport = seed % 2 == 0 ? VB_TRANSPORT_SHM : VB_TRANSPORT_TCP;
+        life->n_victims = 1;
+        life->victims[0] = (int)(seed / 2 % 3);
+        life->seed = seed;
+        t_as_processes_but(&job, life->victims[0]);
+    }
+}
+
 static void bfloat16_is_rounded_as_before(void **state)
 {
     static const enum vb_algo algos[] = {VB_ALGO_AUTO, VB_ALGO_GATHER, VB_ALGO_EXCHANGE};
@@ -665,6 +707,7 @@ int main(void)
         cmocka_unit_test(a_rank_dies_before_a_request),
         cmocka_unit_test(a_rank_dies_with_many_requests_under_way),
         cmocka_unit_test(a_rank_dies_while_others_regroup),
+        cmocka_unit_test(a_rank_dies_while_others_open),
         cmocka_unit_test(bfloat16_is_rounded_as_before),
         cmocka_unit_test(wrong_calls_are_refused),
         cmocka_unit_test(announcements_that_are_not_due_are_refused),
