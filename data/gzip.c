@@ -146,7 +146,7 @@ static vb_status take(struct stream *s, void *buf, size_t len, size_t *got_p)
 static vb_status fill(struct stream *s)
 {
     vb_status st;
-    size_t got;
+    size_t got = 0;
 
     if (s->z->avail_in > 0)
         return VB_OK;

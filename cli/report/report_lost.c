@@ -72,6 +72,12 @@ bool report_lost_sentence(const struct report_run *run, int i, char *text, size_
     return true;
 }
 
+/* In ms, to a microsecond: phases may be shorter than that. */
+static void add_ms(struct vb_table *t, double seconds)
+{
+    vb_table_real(t, round(seconds * 1e6) / 1e3);
+}
+
 void report_lost(struct report *report, struct vb_table *t)
 {
     int i, k, p;
@@ -88,9 +94,9 @@ void report_lost(struct report *report, struct vb_table *t)
             vb_table_format(t, "%.0f", l->step);
             vb_table_real(t, l->again);
             vb_table_format(t, "%.0f", l->left);
-            vb_table_real(t, l->recovered_s);
+            add_ms(t, l->recovered_s);
             for (p = 0; p < VB_RECOVERY_PHASES; p++)
-                vb_table_real(t, l->phase_s[p]);
+                add_ms(t, l->phase_s[p]);
             vb_table_text(t, l->why);
         }
     report_add_table(report, REPORT_VERDICT, t, false);

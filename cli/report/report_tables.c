@@ -361,8 +361,8 @@ void report_tables(struct report *report)
     verdicts(report);
     report_lost(report, begin(report, "lost", "Ranks that were lost",
                               "#time (s)|rank|host|#last step kept|#step computed again|#ranks "
-                              "left|#recovered after (s)|#detect (s)|#agree (s)|#fence (s)|"
-                              "#rebuild (s)|#recompute (s)|why"));
+                              "left|#recovered after (ms)|#detect (ms)|#agree (ms)|#fence (ms)|"
+                              "#rebuild (ms)|#recompute (ms)|why"));
     evaluations(report);
     ranks(report);
     machines(report);

@@ -25,6 +25,7 @@
 #define LINE (VB_HOST_NAME + 64)
 #define LINE_MS 2000
 #define RATE_MS 1000 /* steps are counted for so long, before and after */
+#define FIRST_TRIES 50
 #define ANSWER_S 600 /* a step, and a checkpoint on the disk */
 #define TEXT 4200
 
@@ -94,13 +95,18 @@ static bool is_ending(void *arg)
     return ending;
 }
 
-/* Returns steps per second; NAN: not known. */
+/* Returns steps per second; NAN: not known. A new lead knows of no step before its first one. */
 static double rate(struct train_ctl *c)
 {
     struct pollfd end = {.fd = c->end_fd, .events = POLLIN};
-    uint64_t begin_ns = vb_clock_ns();
-    int64_t step = atomic_load(&c->step), made;
+    uint64_t begin_ns;
+    int64_t step, made;
+    int i;
 
+    for (i = 0; i < FIRST_TRIES && atomic_load(&c->step) < 0 && !is_ending(c); i++)
+        (void)poll(&end, 1, RATE_MS / 10);
+    step = atomic_load(&c->step);
+    begin_ns = vb_clock_ns();
     (void)poll(&end, 1, RATE_MS);
     made = atomic_load(&c->step) - step;
     return step < 0 || is_ending(c) ? (double)NAN

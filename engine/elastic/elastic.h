@@ -60,6 +60,19 @@ struct vb_trainer_seat {
     struct vb_trainer_sums sums;
 };
 
+/* When the members were done with each part of forming a new group. Training stands still from the
+ * first moment to the last. */
+enum vb_form_part {
+    VB_FORM_BEGINS,
+    VB_FORM_OPENED, /* the new group */
+    VB_FORM_MADE,   /* what hangs on it */
+    VB_FORM_SENT,   /* the state, to joiners */
+    VB_FORM_ENTERED,
+    VB_FORM_PARTS,
+};
+
+#define VB_FORM_SLOTS 4
+
 /* The members of a synchronous job form a new group, with joiners (form.c). */
 struct vb_trainer_form {
     struct vb_trainer_seat other; /* before the switch the seat in the new group, then the one in
@@ -75,7 +88,10 @@ struct vb_trainer_form {
     int failed;         /* how often in a row forming was given up */
     uint64_t before_ns; /* forming is not tried again before this time */
     int next_id;        /* the first id that nobody has had */
-    const struct vb_group *let_in; /* callers are told about the job there */
+    uint64_t at_ns[VB_FORM_PARTS];
+    uint64_t state_bytes;                            /* of the state that joiners got */
+    struct vb_op ops[VB_FORM_SLOTS][VB_CALLERS_MAX]; /* of send.c: it must outlive the group */
+    const struct vb_group *let_in;                   /* callers are told about the job there */
     /* Called when it is decided whether the members go over to the new group; the seat of this rank
      * is the one that was chosen, and both groups are still open. */
     void (*ended)(void *arg, bool switched);
@@ -131,6 +147,7 @@ bool vb_train_may_lead(const struct vb_trainer *t);
 /* Forms a new group in these steps; run_form.c calls them. If a call fails with VB_ERR_PEER because
  * an old member is gone, vb_train_recover() finds out which group the members go on in.
  *
+ * vb_train_form_mark(): a part of it ends now.
  * vb_train_form_prepare(): opens the new group, and takes the seat in it; everything that hangs on
  * the group is made anew, and joiners get the state.
  * vb_train_form_back(): takes the old seat again, also after a failure of the above. Then all
@@ -140,6 +157,7 @@ bool vb_train_may_lead(const struct vb_trainer *t);
  * vb_train_form_enter(): all ranks of the new group meet in it for the first time.
  * vb_train_form_undo(): the members stay in the old group.
  * vb_train_form_done(): all have met again since then: closes the old one. */
+void vb_train_form_mark(struct vb_trainer *t, enum vb_form_part part);
 vb_status vb_train_form_prepare(struct vb_trainer *t, const struct vb_meeting *meeting);
 vb_status vb_train_form_back(struct vb_trainer *t, bool ready, bool *all_p);
 vb_status vb_train_form_switch(struct vb_trainer *t);
@@ -147,8 +165,8 @@ vb_status vb_train_form_enter(struct vb_trainer *t);
 void vb_train_form_undo(struct vb_trainer *t);
 void vb_train_form_done(struct vb_trainer *t);
 
-/* A joiner, in vb_trainer_open(), before the model is created: waits for the invitation and opens
- * the group. */
+/* A joiner, in vb_trainer_open(), once everything is made that needs no group: says that it is
+ * ready, waits for the invitation, opens the group, makes what hangs on it, and takes the state. */
 vb_status vb_train_form_meet(struct vb_trainer *t);
 
 /* Called by a recovery. The old group has agreed: goes over to the new group if a member has done
@@ -166,8 +184,7 @@ vb_status vb_train_form_confirm(struct vb_trainer *t);
 void vb_train_form_close(struct vb_trainer *t); /* before the group is closed */
 
 /* Sends the state of the model from the rank at place 0 to joiners, in the form of a checkpoint
- * (send.c). A joiner takes it when its model is created. Collective among all ranks of the group.
- */
+ * (send.c). Collective among all ranks of the group. */
 vb_status vb_train_send_state(struct vb_trainer *t);
 vb_status vb_train_take_state(struct vb_trainer *t);
 

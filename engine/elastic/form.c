@@ -29,6 +29,11 @@ struct form_facts {
     int32_t next_id, old_world;
 };
 
+void vb_train_form_mark(struct vb_trainer *t, enum vb_form_part part)
+{
+    t->form.at_ns[part] = vb_clock_ns();
+}
+
 /* ---- seats ----------------------------------------------------------------------------------- */
 
 static struct vb_trainer_seat own_seat(const struct vb_trainer *t)
@@ -140,8 +145,10 @@ static vb_status make_anew(struct vb_trainer *t)
         st = tell_facts(t, false);
     if (st == VB_OK)
         st = t->ops->form(t);
+    vb_train_form_mark(t, VB_FORM_MADE);
     if (st == VB_OK && t->form.joiners > 0)
         st = vb_train_send_state(t);
+    vb_train_form_mark(t, VB_FORM_SENT);
     return st;
 }
 
@@ -160,6 +167,7 @@ vb_status vb_train_form_prepare(struct vb_trainer *t, const struct vb_meeting *m
         f->other.group = NULL;
         return st;
     }
+    vb_train_form_mark(t, VB_FORM_OPENED);
     vb_group_begin_at(f->other.group, t->step);
     swap_seats(t);
     return make_anew(t);
@@ -305,32 +313,53 @@ vb_status vb_train_form_confirm(struct vb_trainer *t)
 
 /* ---- a joiner -------------------------------------------------------------------------------- */
 
+/* Opens the group of the invitation. */
+static vb_status open_group(struct vb_trainer *t, const struct vb_invitation *inv)
+{
+    struct vb_meeting meeting = {
+        .root_fd = -1, .open_ms = VB_FORM_OPEN_MS, .rank = inv->rank, .world = inv->world};
+    vb_status st;
+
+    snprintf(meeting.root, sizeof(meeting.root), "%s", inv->root);
+    st = vb_place_meet(t->o, &t->place, &meeting);
+    if (st != VB_OK)
+        return st;
+    vb_group_begin_at(t->place.group, inv->step);
+    vb_group_trace(t->place.group, t->trace.trace);
+    t->id = inv->id;
+    t->number = t->rank = t->share = inv->rank;
+    t->world = t->shares = inv->world;
+    return VB_OK;
+}
+
+/* The other side of make_anew(). */
+static vb_status make_with_members(struct vb_trainer *t, int64_t step)
+{
+    vb_status st = tell_ids(t);
+
+    if (st == VB_OK)
+        st = tell_facts(t, true);
+    if (st == VB_OK && t->step != step)
+        st = vb_err(VB_ERR_INPUT, "the job is at step %lld, but has invited for step %lld",
+                    (long long)t->step, (long long)step);
+    if (st == VB_OK)
+        st = t->ops->form(t);
+    if (st == VB_OK)
+        st = vb_train_take_state(t);
+    if (st != VB_OK)
+        t->ops->formed(t, false);
+    return st;
+}
+
 vb_status vb_train_form_meet(struct vb_trainer *t)
 {
     struct vb_invitation inv;
-    struct vb_meeting meeting = {.root_fd = -1, .open_ms = VB_FORM_OPEN_MS};
     vb_status st = vb_caller_wait(t->joiner->caller, 0, &inv);
 
     if (st != VB_OK)
         return st;
     if (t->o->hooks.numbered != NULL)
         t->o->hooks.numbered(t->o->hooks.numbered_arg, inv.id);
-    snprintf(meeting.root, sizeof(meeting.root), "%s", inv.root);
-    meeting.rank = inv.rank;
-    meeting.world = inv.world;
-    st = vb_place_meet(t->o, &t->place, &meeting);
-    if (st != VB_OK)
-        return st;
-    vb_group_begin_at(t->place.group, inv.step);
-    vb_group_trace(t->place.group, t->trace.trace);
-    t->id = inv.id;
-    t->number = t->rank = t->share = inv.rank;
-    t->world = t->shares = inv.world;
-    st = tell_ids(t);
-    if (st == VB_OK)
-        st = tell_facts(t, true);
-    if (st == VB_OK && t->step != inv.step)
-        st = vb_err(VB_ERR_INPUT, "the job is at step %lld, but has invited for step %lld",
-                    (long long)t->step, (long long)inv.step);
-    return st;
+    st = open_group(t, &inv);
+    return st == VB_OK ? make_with_members(t, inv.step) : st;
 }

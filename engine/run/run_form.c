@@ -112,13 +112,30 @@ static vb_status give_up(struct vb_trainer *t)
     return VB_OK;
 }
 
+static double ms(const struct vb_trainer *t, enum vb_form_part from, enum vb_form_part to)
+{
+    return (double)(t->form.at_ns[to] - t->form.at_ns[from]) / 1e6;
+}
+
+static void tell_joined(const struct vb_trainer *t)
+{
+    VB_LOG_INFO("after step %lld %d rank%s joined: training goes on with %d, after %.1f ms (group "
+                "%.1f, buffers %.1f, state of %.1f MB %.1f)",
+                (long long)t->step, t->form.joiners, t->form.joiners == 1 ? "" : "s", t->world,
+                ms(t, VB_FORM_BEGINS, VB_FORM_ENTERED), ms(t, VB_FORM_BEGINS, VB_FORM_OPENED),
+                ms(t, VB_FORM_OPENED, VB_FORM_MADE), (double)t->form.state_bytes / 1e6,
+                ms(t, VB_FORM_MADE, VB_FORM_SENT));
+}
+
 vb_status vb_run_form(struct vb_trainer *t, struct run_stop *stop)
 {
     struct call c;
     int fd = -1;
     bool ready, all = false;
-    vb_status st = call_members(t, &c, &fd);
+    vb_status st;
 
+    vb_train_form_mark(t, VB_FORM_BEGINS);
+    st = call_members(t, &c, &fd);
     if (st == VB_OK) /* no step may have been made since the last group was formed */
         vb_train_form_done(t);
     if (st != VB_OK || c.world < 2) {
@@ -139,9 +156,9 @@ vb_status vb_run_form(struct vb_trainer *t, struct run_stop *stop)
         st = vb_train_form_switch(t);
     if (st == VB_OK && all)
         st = vb_train_form_enter(t);
+    vb_train_form_mark(t, VB_FORM_ENTERED);
     if (st == VB_OK && all && t->leads)
-        VB_LOG_INFO("after step %lld %d rank%s joined: training goes on with %d",
-                    (long long)t->step, t->form.joiners, t->form.joiners == 1 ? "" : "s", t->world);
+        tell_joined(t);
     vb_lap(&t->laps, VB_PHASE_WAIT);
     return st;
 }
@@ -152,5 +169,8 @@ vb_status vb_run_form_joined(struct vb_trainer *t)
 
     if (st == VB_OK)
         st = vb_trainer_repartition(t, t->rank, t->world);
-    return st == VB_OK ? vb_train_form_enter(t) : st;
+    if (st == VB_OK)
+        st = vb_train_form_enter(t);
+    t->ops->formed(t, true); /* what was made without a group: nobody waits for this any more */
+    return st;
 }

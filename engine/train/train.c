@@ -263,8 +263,6 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
                     t->o->plan);
     if (st == VB_OK && vb_trainer_comes(t))
         st = check_cpu(t);
-    if (st == VB_OK && vb_trainer_comes(t))
-        st = vb_train_form_meet(t);
     if (st == VB_OK)
         st = t->ops->create(t);
     if (st == VB_OK && !t->serves)
@@ -275,8 +273,6 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
         st = vb_until_open(t);
     if (st == VB_OK && cp != NULL)
         vb_until_resume(t, cp);
-    if (st == VB_OK && vb_trainer_comes(t))
-        st = vb_train_take_state(t);
     return st;
 }
 
@@ -478,7 +474,8 @@ static void take_role(struct vb_trainer *t)
     }
 }
 
-/* Opens the group, and everything that a step needs. */
+/* Opens the group, and everything that a step needs. The members of a job wait for a joiner from
+ * its invitation on, so whatever takes long and needs no group is made before. */
 static vb_status open_parts(struct vb_trainer *t)
 {
     vb_status st = vb_trainer_check(t->o);
@@ -496,9 +493,11 @@ static vb_status open_parts(struct vb_trainer *t)
     if (st == VB_OK)
         st = set_up(t);
     if (st == VB_OK)
-        st = vb_inject_open(t);
-    if (st == VB_OK)
         st = vb_train_make_room(t);
+    if (st == VB_OK && vb_trainer_comes(t))
+        st = vb_train_form_meet(t);
+    if (st == VB_OK)
+        st = vb_inject_open(t);
     if (st == VB_OK)
         st = vb_train_recoveries_open(t);
     vb_health_begin(t);

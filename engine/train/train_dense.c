@@ -527,8 +527,28 @@ static vb_status copy_array(const struct vb_checkpoint *cp, const char *name, si
 
     if (data == NULL)
         return VB_ERR_INPUT;
-    memcpy(to, data, n * sizeof(float));
+    if (data != to) /* dense_land() */
+        memcpy(to, data, n * sizeof(float));
     return VB_OK;
+}
+
+static void *dense_land(struct vb_trainer *t, const struct vb_checkpoint_array *a)
+{
+    struct dense *d = dense_of(t);
+    struct dense_copies *c = &d->copies;
+    int i, n;
+    const struct vb_param *table = vb_model_table(d->model, &n);
+
+    if (c->now == c->held || a->type != VB_ARRAY_F32)
+        return NULL;
+    if (strcmp(a->name, "state") == 0 && c->state[c->now] != NULL && a->cols == 1 &&
+        a->rows == (int64_t)d->n_params)
+        return c->state[c->now];
+    for (i = 0; i < n; i++)
+        if (strcmp(a->name, table[i].name) == 0 && a->rows == table[i].rows &&
+            a->cols == table[i].cols)
+            return c->params[c->now] + table[i].offset;
+    return NULL;
 }
 
 static vb_status dense_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
@@ -571,6 +591,7 @@ const struct vb_trainer_ops vb_trainer_dense = {
     .save = dense_save,
     .hold = dense_hold,
     .restore = dense_restore,
+    .land = dense_land,
     .memory = dense_memory,
     .close = vb_dense_close,
     .destroy = vb_dense_destroy,

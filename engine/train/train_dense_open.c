@@ -102,6 +102,11 @@ static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t copy_
     return st == VB_OK ? vb_mem_populate(&first) : st;
 }
 
+static int n_copies(const struct vb_trainer *t, const struct dense_copies *c)
+{
+    return (c->swaps ? 2 : 1) + (vb_train_saves_beside(t) ? 1 : 0);
+}
+
 /* Sets up the memory: first the parameters, then the state, then the other copies of both. */
 static vb_status make_params(struct vb_trainer *t, struct dense *d)
 {
@@ -113,7 +118,7 @@ static vb_status make_params(struct vb_trainer *t, struct dense *d)
     int i;
 
     c->swaps = t->world > 1 && !t->async;
-    c->n = (c->swaps ? 2 : 1) + (vb_train_saves_beside(t) ? 1 : 0);
+    c->n = n_copies(t, c);
     c->before = c->swaps ? 1 : 0;
     c->held = -1;
     st = make_memory(t, d, len * sizeof(float), c->n, &at);
@@ -270,7 +275,7 @@ vb_status vb_dense_create(struct vb_trainer *t)
         st = vb_mem_map_private(d->n_params * sizeof(float), &d->pieces);
     if (st == VB_OK)
         st = make_params(t, d);
-    if (st == VB_OK)
+    if (st == VB_OK && !vb_trainer_comes(t)) /* otherwise the job sends them */
         vb_model_init(d->model, t->o->seed, d->copies.params[0]);
     if (st == VB_OK)
         st = make_buffers(t, d);
@@ -285,6 +290,29 @@ static void copy_params(const struct dense *d, const struct dense_copies *from,
     memcpy(to->params[to->now], from->params[from->now], d->n_params * sizeof(float));
     if (states > 0)
         memcpy(to->state[to->now], from->state[from->now], states * d->n_params * sizeof(float));
+}
+
+/* Copies that are in memory of this rank alone, before and after, stay where they are. */
+static bool keeps_copies(const struct vb_trainer *t, const struct dense *d)
+{
+    return d->aside.shared == NULL && !shares_out(t, d) &&
+           d->aside.copies.n == n_copies(t, &d->aside.copies);
+}
+
+static vb_status move_params(struct vb_trainer *t, struct dense *d)
+{
+    vb_status st;
+
+    if (keeps_copies(t, d)) {
+        d->copies = d->aside.copies;
+        d->aside.copies = (struct dense_copies){.held = -1};
+        d->aside.same_copies = true;
+        return VB_OK;
+    }
+    st = make_params(t, d);
+    if (st == VB_OK)
+        copy_params(d, &d->aside.copies, &d->copies, (size_t)vb_k_rule_states(t->recipe.rule.kind));
+    return st;
 }
 
 vb_status vb_dense_form(struct vb_trainer *t)
@@ -305,9 +333,7 @@ vb_status vb_dense_form(struct vb_trainer *t)
     d->early.batch = NULL;
     st = make_buckets(t, d);
     if (st == VB_OK)
-        st = make_params(t, d);
-    if (st == VB_OK)
-        copy_params(d, &d->aside.copies, &d->copies, (size_t)vb_k_rule_states(t->recipe.rule.kind));
+        st = move_params(t, d);
     return st == VB_OK ? cut_model(t, d) : st;
 }
 
@@ -320,12 +346,14 @@ void vb_dense_formed(struct vb_trainer *t, bool stays)
     if (!a->on)
         return;
     if (!stays) {
-        failed =
-            (struct dense_aside){.buckets = d->buckets, .shared = d->shared, .copies = d->copies};
+        failed = (struct dense_aside){.buckets = d->buckets, .shared = d->shared};
         d->buckets = a->buckets;
         d->shared = a->shared;
-        d->copies = a->copies;
         d->clip.last = a->clipped;
+        if (!a->same_copies) {
+            failed.copies = d->copies;
+            d->copies = a->copies;
+        }
         *a = failed;
     }
     vb_shared_update_close(a->shared);

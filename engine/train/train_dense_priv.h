@@ -54,7 +54,8 @@ struct dense_aside {
     bool on;
     struct vb_buckets *buckets;
     struct vb_shared_update *shared;
-    struct dense_copies copies;
+    struct dense_copies copies; /* not in use if those of the model stay where they are */
+    bool same_copies;
     bool clipped; /* clip.last: the members go on alike if some of them have not come so far */
 };
 

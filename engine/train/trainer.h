@@ -190,11 +190,13 @@ struct vb_trainer_ops {
      * do not change what is written; hold() is NULL, or returns false, if that is not possible.
      * restore() checks the arrays of a checkpoint and copies them into the model. After it,
      * settle() says that their step is another one than the checkpoint's; NULL: that does not
-     * matter. */
+     * matter. land() returns where the data of an array can be written before restore(), which then
+     * need not copy it. It returns NULL, or is NULL, if there is no such place. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
     bool (*hold)(struct vb_trainer *t, struct vb_checkpoint *cp);
     vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
     void (*settle)(struct vb_trainer *t);
+    void *(*land)(struct vb_trainer *t, const struct vb_checkpoint_array *a);
 
     /* Asynchronous training: returns the parameters that are evaluated and saved, and the state of
      * the update rule. *words_p: number of 32-bit words of state per parameter. *state_p is NULL if

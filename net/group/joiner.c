@@ -305,7 +305,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     struct auth_session session;
     struct wire_slot slot;
     struct sock_addr root;
-    uint64_t deadline;
+    uint64_t deadline = 0;
     vb_status st = check_join(opts, &deadline);
     int fd;
 
@@ -326,7 +326,7 @@ vb_status vb_group_join_called(const struct vb_group_opts *opts, struct vb_calle
                                struct vb_group **group_p)
 {
     struct sock_addr root;
-    uint64_t deadline;
+    uint64_t deadline = 0;
     int fd = caller->fd;
     vb_status st = check_join(opts, &deadline);
 

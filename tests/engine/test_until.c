@@ -273,6 +273,7 @@ static int judge_again(struct vb_group *g, void *arg)
     t.step = 20;
     t.rank = vb_group_rank(g);
     t.world = 2;
+    t.form.old_world = 1;
     if (t.rank == 0)
         wrong = T_WRONG(vb_train_send_state(&t) == VB_OK);
     else

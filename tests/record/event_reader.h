@@ -86,7 +86,7 @@ static inline void t_read_histogram(const struct t_field *histo, struct t_value 
 {
     const unsigned char *at = histo->bytes, *end = at + histo->len;
     size_t limits = 0, buckets = 0;
-    struct t_field f;
+    struct t_field f = {0};
 
     while (t_next_field(&at, end, &f)) {
         if (f.number == 1)
@@ -105,7 +105,7 @@ static inline void t_read_histogram(const struct t_field *histo, struct t_value 
 static inline void t_read_content(const struct t_field *metadata, struct t_value *v)
 {
     const unsigned char *at = metadata->bytes, *end = at + metadata->len;
-    struct t_field f;
+    struct t_field f = {0};
 
     assert_true(t_next_field(&at, end, &f) && f.number == 1);
     at = f.bytes;
@@ -118,7 +118,7 @@ static inline void t_read_content(const struct t_field *metadata, struct t_value
 static inline void t_read_value(const struct t_field *value, struct t_value *v)
 {
     const unsigned char *at = value->bytes, *end = at + value->len;
-    struct t_field f;
+    struct t_field f = {0};
 
     while (t_next_field(&at, end, &f)) {
         if (f.number == 1)
