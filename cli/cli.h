@@ -31,6 +31,7 @@ struct cli_command {
     const char *details; /* further paragraphs that only --help-all shows; NULL: there are none */
     int (*run)(const struct cli_command *command, int argc, char **argv);
     struct cli_names (*words)(void); /* what the first operand may be; NULL: a file */
+    struct cli_names (*then)(void);  /* the same for the second one */
 };
 
 extern const struct cli_command cli_bench;

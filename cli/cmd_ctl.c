@@ -3,6 +3,7 @@
  * verbena ctl: asks a running job for something, through the socket in its run folder.
  */
 #include "cli/cli.h"
+#include "launch/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define ANSWER 8192
+#define LINE (VB_HOST_NAME + 64)
 #define ANSWER_S 700 /* longer than the job takes to answer, train/train_ctl.c */
 
 struct ctl_args {
@@ -25,7 +27,9 @@ static const struct vb_opt ctl_opts[] = {
     {"json", VB_OPT_FLAG, offsetof(struct ctl_args, json), .help = "print one JSON object"},
 };
 
-static const char *const commands[] = {"checkpoint", "stop", "remove"};
+enum { CHECKPOINT, STOP, REMOVE, ADD };
+static const char *const commands[] = {
+    [CHECKPOINT] = "checkpoint", [STOP] = "stop", [REMOVE] = "remove", [ADD] = "add"};
 
 /* Returns the socket; -1, after an error was logged. */
 static int call(const char *run)
@@ -106,41 +110,82 @@ static vb_status tell(const char *run, const char *command, const char *line, bo
     return st;
 }
 
+/* Returns -1, or the exit code. */
+static int remove_line(const struct cli_command *command, const char *text, char line[LINE])
+{
+    int64_t rank;
+
+    if (!vb_parse_int(text, &rank) || rank < 0 || rank >= VB_WORLD_MAX)
+        return cli_refuse(command, "'%s' is not the number of a rank", text);
+    snprintf(line, LINE, "remove %d\n", (int)rank);
+    return -1;
+}
+
+/* N alone, or HOST:N. The host of a job with --ranks is called "-". */
+static int add_line(const struct cli_command *command, const char *text, char line[LINE])
+{
+    struct vb_host host = {.name = "-"};
+    int64_t n;
+
+    if (vb_parse_int(text, &n) && n > 0 && n <= VB_ADD_MAX)
+        host.slots = (int)n;
+    else if (strspn(text, "+-0123456789") == strlen(text))
+        return cli_refuse(command, "add %s: must be from 1 to %d ranks", text, VB_ADD_MAX);
+    else if (vb_host_parse(text, &host) != VB_OK)
+        return CLI_USAGE;
+    if (host.slots > VB_ADD_MAX)
+        return cli_refuse(command, "add %s: at most %d ranks can be added at once", text,
+                          VB_ADD_MAX);
+    snprintf(line, LINE, "add %d %s\n", host.slots, host.name);
+    return -1;
+}
+
+static int make_line(const struct cli_command *command, int which, const char *text,
+                     char line[LINE])
+{
+    if ((text != NULL) != (which == REMOVE || which == ADD))
+        return cli_refuse(command, "remove takes the number of a rank, add takes HOST:N or N, the "
+                                   "others take nothing");
+    snprintf(line, LINE, "%s\n", commands[which]);
+    if (which == REMOVE)
+        return remove_line(command, text, line);
+    return which == ADD ? add_line(command, text, line) : -1;
+}
+
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct ctl_args args;
     struct vb_opt_group groups[] = {{"Options", ctl_opts, VB_COUNT(ctl_opts), &args}};
     struct vb_opts parsed;
-    char line[64];
-    int64_t rank;
+    char line[LINE];
     int which, rc = cli_parse(command, groups, VB_COUNT(groups), 3, argc, argv, &parsed);
 
     if (rc >= 0)
         return rc;
     if (parsed.n_operands < 2)
-        return cli_refuse(command,
-                          "name a run folder and a command: checkpoint, stop or remove RANK");
-    if (strcmp(parsed.operands[1], "add") == 0)
-        return cli_refuse(command, "ranks are added by themselves: start them with verbena train "
-                                   "--join HOST:PORT");
+        return cli_refuse(command, "name a run folder and a command: checkpoint, stop, remove RANK "
+                                   "or add HOST:N");
     which = cli_find_name(command, "command", parsed.operands[1], commands, VB_COUNT(commands));
     if (which < 0)
         return CLI_USAGE;
-    if ((parsed.n_operands == 3) != (strcmp(commands[which], "remove") == 0))
-        return cli_refuse(command, "remove takes the number of a rank, the others take nothing");
-    snprintf(line, sizeof(line), "%s\n", commands[which]);
-    if (parsed.n_operands == 3) {
-        if (!vb_parse_int(parsed.operands[2], &rank) || rank < 0 || rank >= VB_WORLD_MAX)
-            return cli_refuse(command, "'%s' is not the number of a rank", parsed.operands[2]);
-        snprintf(line, sizeof(line), "remove %d\n", (int)rank);
-    }
+    rc = make_line(command, which, parsed.n_operands == 3 ? parsed.operands[2] : NULL, line);
+    if (rc >= 0)
+        return rc;
     return cli_finish(cli_exit_code(tell(parsed.operands[0], commands[which], line, args.json)));
+}
+
+static struct cli_names command_names(void)
+{
+    struct cli_names names = {.n = VB_COUNT(commands)};
+
+    memcpy(names.list, commands, sizeof(commands));
+    return names;
 }
 
 const struct cli_command cli_ctl = {
     .name = "ctl",
-    .summary = "ask a running job for a checkpoint, to stop, or to do without a rank",
-    .usage = "RUN checkpoint|stop|remove RANK [--json]",
+    .summary = "ask a running job for a checkpoint, to stop, or for fewer or more ranks",
+    .usage = "RUN checkpoint|stop|remove RANK|add HOST:N [--json]",
     .about =
         "Asks the job that writes to RUN, the folder of train --run. Must run on the host of the\n"
         "rank that reports, as the user of the job.\n"
@@ -148,11 +193,15 @@ const struct cli_command cli_ctl = {
         "  checkpoint   write a checkpoint after the step under way, and print its path\n"
         "  stop         stop as with Ctrl-C: the run saves, evaluates and reports\n"
         "  remove RANK  this rank ends after its step, with exit code 0; the others go on\n"
+        "  add HOST:N   N more ranks on HOST join the job; add N: on the host of --ranks\n"
         "\n"
         "  verbena ctl runs/lenet checkpoint\n"
-        "  verbena ctl runs/lenet remove 3",
+        "  verbena ctl runs/lenet remove 3\n"
+        "  verbena ctl runs/lenet add node2:2",
     .details =
-        "checkpoint and remove are for synchronous jobs. Their answer says how many steps a\n"
-        "second the job has made before and after.",
+        "checkpoint and remove are for synchronous jobs. add is for jobs of --ranks and --hosts;\n"
+        "ranks of other jobs join with train --join. The answers say how many steps a second the\n"
+        "job has made before and after.",
+    .then = command_names,
     .run = run,
 };

@@ -29,7 +29,7 @@ static bool parse_slots(const char *text, int *slots_p)
     return true;
 }
 
-static bool name_is_valid(const char *name)
+bool vb_host_is_name(const char *name)
 {
     const char *at = strrchr(name, '@');
 
@@ -59,8 +59,15 @@ static vb_status parse_host(const char *where, const char *text, struct vb_host 
         return refuse(where, text,
                       "after the colon comes the number of ranks, such as a:2; put an IPv6 "
                       "address in brackets");
-    return name_is_valid(host->name) ? VB_OK
-                                     : refuse(where, text, "must be NAME, NAME:RANKS or USER@NAME");
+    return vb_host_is_name(host->name)
+               ? VB_OK
+               : refuse(where, text, "must be NAME, NAME:RANKS or USER@NAME");
+}
+
+vb_status vb_host_parse(const char *text, struct vb_host *host_p)
+{
+    memset(host_p, 0, sizeof(*host_p));
+    return parse_host("", text, host_p);
 }
 
 static vb_status add(struct vb_hosts *hosts, const char *where, const char *text)

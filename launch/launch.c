@@ -148,11 +148,13 @@ static vb_status read_place(struct vb_launch *launch)
     return st == VB_OK ? read_fd(REAPED_FD, &launch->reaped_fd) : st;
 }
 
-static vb_status listen_for_reaped(struct vb_launch *launch)
+/* Of what the supervisor says while the job runs. */
+static vb_status listen_for_news(struct vb_launch *launch)
 {
-    if (launch->reaped_fd <= 0 && !launch->has_reaper)
+    if (launch->reaped_fd <= 0 && !launch->over_ssh)
         return VB_OK;
-    launch->reaped = vb_reaped_create();
+    launch->answers = vb_answers_create();
+    launch->reaped = launch->answers != NULL ? vb_reaped_create(launch->answers) : NULL;
     return launch->reaped != NULL ? VB_OK : vb_err_sys("calloc");
 }
 
@@ -188,7 +190,7 @@ static vb_status read_remote(struct vb_launch *launch, int64_t silent_ms)
     if (st == VB_OK)
         st = read_joins(launch);
     if (st == VB_OK)
-        st = listen_for_reaped(launch);
+        st = listen_for_news(launch);
     if (st == VB_OK)
         st = vb_launch_read_stdin(launch, getenv("SSH_CONNECTION"), silent_ms);
     launch->has_secret = true;
@@ -216,7 +218,7 @@ vb_status vb_launch_read(int64_t silent_ms, struct vb_launch *launch_p)
         if (st == VB_OK)
             st = read_joins(&launch);
         if (st == VB_OK)
-            st = listen_for_reaped(&launch);
+            st = listen_for_news(&launch);
         if (st == VB_OK)
             st = read_terminal(&launch);
         prctl(PR_SET_NAME, "verbena"); /* started as /proc/self/exe, its name would be "exe" */
@@ -411,8 +413,7 @@ void vb_launch_tell_lost(void *arg, int peer, const char *why)
         dprintf(STDERR_FILENO, "%s lost %d %.*s\n", launch->begun_line, peer, VB_NEWS_WHY - 1, why);
 }
 
-/* Tells the supervisor, in a line that begins with this rank. */
-static bool tell_news(const struct vb_launch *launch, const char *line, int n)
+bool vb_launch_tell(const struct vb_launch *launch, const char *line, int n)
 {
     char text[VB_NEWS_DOORS + 32];
     bool told = true;
@@ -430,7 +431,7 @@ void vb_launch_tell_doors(const struct vb_launch *launch, const char *doors)
     char line[VB_NEWS_DOORS + 8];
     int n = snprintf(line, sizeof(line), "doors %.*s", VB_NEWS_DOORS - 1, doors);
 
-    if (!tell_news(launch, line, n))
+    if (!vb_launch_tell(launch, line, n))
         VB_LOG_WARN("the supervisor cannot be told where others can join");
 }
 
@@ -439,6 +440,15 @@ void vb_launch_tell_number(const struct vb_launch *launch, int number)
     char line[32];
     int n = snprintf(line, sizeof(line), "number %d", number);
 
-    if (!tell_news(launch, line, n))
+    if (!vb_launch_tell(launch, line, n))
         VB_LOG_WARN("the supervisor cannot be told that this process is rank %d now", number);
+}
+
+void vb_launch_tell_trains(const struct vb_launch *launch, int number)
+{
+    char line[32];
+    int n = snprintf(line, sizeof(line), "trains %d", number);
+
+    if (!vb_launch_tell(launch, line, n))
+        VB_LOG_WARN("the supervisor cannot be told that rank %d has joined", number);
 }

@@ -10,15 +10,30 @@
 vb_status vb_launch_read_stdin(struct vb_launch *launch, const char *ssh_connection,
                                int64_t silent_ms);
 
+/* ---- answers of the supervisor (launch_ask.c) ------------------------------------------------ */
+
+struct vb_answers;
+struct vb_answers *vb_answers_create(void); /* NULL: no memory */
+
+/* Takes bytes from the supervisor. Those that do not belong to an answer are ignored. */
+void vb_answers_take(struct vb_answers *a, const char *bytes, size_t n);
+
 /* ---- ranks that have ended (launch_reaped.c, launch_reaper.c) -------------------------------- */
 
-/* What the supervisor has said of ranks whose processes have ended. */
+/* What the supervisor has said of ranks whose processes have ended. answers: gets the bytes that
+ * the thread of vb_launch_hears() reads. */
 struct vb_reaped;
-struct vb_reaped *vb_reaped_create(void); /* NULL: no memory */
+struct vb_reaped *vb_reaped_create(struct vb_answers *answers); /* NULL: no memory */
 
 /* Takes bytes from the supervisor: VB_REAPED, the digits of a rank and a line end. Other bytes
  * outside of such a text are ignored. */
 void vb_reaped_take(struct vb_reaped *r, const char *bytes, size_t n);
+
+/* Makes sure that the bytes of the supervisor are read. Returns false if there is none. */
+bool vb_launch_hears(const struct vb_launch *launch);
+
+/* Tells the supervisor, in a line that begins with this rank. Returns false if it has no place. */
+bool vb_launch_tell(const struct vb_launch *launch, const char *line, int n);
 
 /* Returns in a child of this process, which is the rank from now on. This process becomes its
  * reaper: it waits for the end of the rank, prints after launch->begun_line on standard error how

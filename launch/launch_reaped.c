@@ -21,9 +21,10 @@ struct vb_reaped {
     int digits; /* number of its digits so far */
     int fd;     /* for the thread */
     bool reads; /* there is a thread */
+    struct vb_answers *answers;
 };
 
-struct vb_reaped *vb_reaped_create(void)
+struct vb_reaped *vb_reaped_create(struct vb_answers *answers)
 {
     struct vb_reaped *r = calloc(1, sizeof(*r));
 
@@ -31,6 +32,7 @@ struct vb_reaped *vb_reaped_create(void)
         return NULL;
     pthread_mutex_init(&r->lock, NULL);
     r->number = -1;
+    r->answers = answers;
     return r;
 }
 
@@ -74,9 +76,12 @@ static void *read_news(void *arg)
     char bytes[256];
     ssize_t n;
 
-    while ((n = read(r->fd, bytes, sizeof(bytes))) > 0 || (n < 0 && errno == EINTR))
-        if (n > 0)
-            vb_reaped_take(r, bytes, (size_t)n);
+    while ((n = read(r->fd, bytes, sizeof(bytes))) > 0 || (n < 0 && errno == EINTR)) {
+        if (n <= 0)
+            continue;
+        vb_reaped_take(r, bytes, (size_t)n);
+        vb_answers_take(r->answers, bytes, (size_t)n);
+    }
     return NULL;
 }
 
@@ -115,4 +120,19 @@ void vb_launch_on_reaped(const struct vb_launch *launch, vb_reaped_fn fn, void *
     if (fn != NULL && launch->reaped_fd > 0 && !r->reads)
         start_thread(r, launch->reaped_fd);
     pthread_mutex_unlock(&r->lock);
+}
+
+bool vb_launch_hears(const struct vb_launch *launch)
+{
+    struct vb_reaped *r = launch->reaped;
+    bool hears;
+
+    if (r == NULL || launch->over_ssh)
+        return r != NULL; /* launch_stdin.c reads */
+    pthread_mutex_lock(&r->lock);
+    if (!r->reads)
+        start_thread(r, launch->reaped_fd);
+    hears = r->reads;
+    pthread_mutex_unlock(&r->lock);
+    return hears;
 }

@@ -168,8 +168,10 @@ static vb_status take_answer(struct vb_launch *launch)
 struct watch {
     int rank;
     int silent_ms;
-    struct vb_reaped *reaped; /* NULL: the job does not go on without a rank */
-    bool told_to_end;         /* the supervisor ends the whole job */
+    struct vb_reaped *reaped;
+    struct vb_answers *answers;
+    bool alone;       /* the job goes on without this rank */
+    bool told_to_end; /* the supervisor ends the whole job */
 };
 
 /* Nobody may read standard error any more, and a write to a full pipe would wait for ever. */
@@ -203,8 +205,10 @@ static void take_bytes(struct watch *w, const char *bytes, ssize_t n)
             kill(getpid(), bytes[i]);
         w->told_to_end |= bytes[i] == VB_END_OF_JOB;
     }
-    if (w->reaped != NULL && n > 0)
-        vb_reaped_take(w->reaped, bytes, (size_t)n);
+    if (n <= 0)
+        return;
+    vb_reaped_take(w->reaped, bytes, (size_t)n);
+    vb_answers_take(w->answers, bytes, (size_t)n);
 }
 
 /* Returns true if the supervisor has sent something. A rank that was stopped itself finds the bytes
@@ -246,7 +250,7 @@ static void *watch_input(void *arg)
         ;
     if (silent)
         say_silent(w);
-    if (w->reaped != NULL && !w->told_to_end)
+    if (w->alone && !w->told_to_end)
         end_alone(w, silent);
     kill(getpid(), SIGTERM);
     poll(NULL, 0, END_MS);
@@ -268,7 +272,9 @@ static vb_status start_watch(const struct vb_launch *launch, int64_t silent_ms)
         silent_ms = SILENT_MIN_MS;
     *w = (struct watch){.rank = launch->rank,
                         .silent_ms = silent_ms < INT_MAX ? (int)silent_ms : INT_MAX,
-                        .reaped = launch->reaped};
+                        .reaped = launch->reaped,
+                        .answers = launch->answers,
+                        .alone = launch->has_reaper};
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     err = pthread_create(&thread, &attr, watch_input, w);

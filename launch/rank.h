@@ -29,6 +29,7 @@ struct vb_launch {
     char begun_line[VB_BEGUN_TEXT];        /* over ssh: for vb_launch_tell_begun() */
     unsigned char *taken;                  /* the secret of the group of vb_launch_open() */
     struct vb_reaped *reaped;              /* for vb_launch_on_reaped(); NULL: nobody tells */
+    struct vb_answers *answers;            /* of our supervisor; NULL: there is none */
 };
 
 /* Reads the launch from the environment, removes it there, and takes ownership of the descriptors,
@@ -111,6 +112,28 @@ void vb_launch_tell_doors(const struct vb_launch *launch, const char *doors);
  * others name it by that. Does not wait. */
 void vb_launch_tell_number(const struct vb_launch *launch, int number);
 
+/* Tells vb_supervise(), if it started this process to join the job, that it makes steps now, with
+ * this number. Does not wait. */
+void vb_launch_tell_trains(const struct vb_launch *launch, int number);
+
+/* What became of ranks that our supervisor was asked to add. */
+#define VB_ADD_MAX 64      /* ranks in one request */
+#define VB_ADDED_TEXT 1024 /* size of a text, with the terminating zero */
+struct vb_added {
+    bool done; /* all of them train */
+    int n;     /* number of those that train */
+    int ranks[VB_ADD_MAX];
+    char text[VB_ADDED_TEXT]; /* what has happened */
+};
+
+/* Asks vb_supervise() to start n more processes on a host, which join the job; "-": on the host of
+ * the others. Returns false if it has not started this process and cannot be asked. Does not wait.
+ * One request at a time; a new one ends the wait for the one before. */
+bool vb_launch_ask_to_add(const struct vb_launch *launch, const char *host, int n);
+
+/* Waits for the answer. Returns false if none has come yet. */
+bool vb_launch_wait_added(const struct vb_launch *launch, int timeout_ms, struct vb_added *added_p);
+
 #define VB_NEWS_WHY 200  /* size of a reason, with the terminating zero */
 #define VB_NEWS_TEXT 256 /* size of the line that tells a loss */
 
@@ -130,9 +153,15 @@ bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
 
 /* What a supervisor writes for a rank beside beats and signals: VB_REAPED, the digits of another
  * rank, whose process has ended, and a line end; VB_END_OF_JOB before it closes the pipe to end all
- * ranks. */
+ * ranks; VB_ANSWER and the line that vb_added_line() makes of an answer. */
 #define VB_REAPED 'R'
 #define VB_END_OF_JOB 'E'
+#define VB_ANSWER 'A'
+
+/* Writes the answer to a request of vb_launch_ask_to_add(), less than PIPE_BUF bytes. Returns the
+ * length. number: that of the request. */
+#define VB_ADDED_LINE 3200
+int vb_added_line(const struct vb_added *added, int number, char line[VB_ADDED_LINE]);
 
 /* Answers a hello. Returns the length; 512 bytes are enough. */
 int vb_launch_answer(char *buf, size_t size, const char *root,

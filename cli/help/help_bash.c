@@ -64,17 +64,23 @@ static void print_values(const struct help_page *page)
     printf("        esac\n");
 }
 
-void cli_help_bash(const struct help_page *page)
+static void print_operand(const char *name, struct cli_names (*fn)(void))
 {
     struct cli_names words;
 
+    if (fn == NULL)
+        return;
+    words = fn();
+    printf("        %s='", name);
+    print_words(&words);
+    printf("'\n");
+}
+
+void cli_help_bash(const struct help_page *page)
+{
     printf("    %s)\n", page->command->name);
-    if (page->command->words != NULL) {
-        words = page->command->words();
-        printf("        words='");
-        print_words(&words);
-        printf("'\n");
-    }
+    print_operand("words", page->command->words);
+    print_operand("then", page->command->then);
     print_names(page, true);
     print_names(page, false);
     print_values(page);
@@ -98,7 +104,7 @@ static const char script[] =
     "\n"
     "_verbena() {\n"
     "    local cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} option='' operands=0 i\n"
-    "    local words='' flags='' options='' values='' offer=files\n"
+    "    local words='' then='' flags='' options='' values='' offer=files\n"
     "    COMPREPLY=()\n"
     "    if [ \"$COMP_CWORD\" -le 1 ] || [ \"$command\" = help ]; then\n"
     "        values=$_verbena_commands offer=words\n"
@@ -127,6 +133,8 @@ static const char script[] =
     "        _verbena_table \"$command\" \"$option\"\n"
     "    elif [ \"$operands\" = 0 ] && [ -n \"$words\" ]; then\n"
     "        values=$words offer=words\n"
+    "    elif [ \"$operands\" = 1 ] && [ -n \"$then\" ]; then\n"
+    "        values=$then offer=words\n"
     "    fi\n"
     "    _verbena_offer \"$cur\"\n"
     "}\n"

@@ -64,21 +64,28 @@ static void print_option(const struct vb_opt *opt)
     printf("' \\\n");
 }
 
+static void print_operand(int at, struct cli_names (*fn)(void))
+{
+    struct cli_names words;
+
+    if (fn == NULL)
+        return;
+    words = fn();
+    printf("            '%d:argument:", at);
+    print_words(&words);
+    printf("' \\\n");
+}
+
 void cli_help_zsh(const struct help_page *page)
 {
     const struct vb_opt *opt;
-    struct cli_names words;
     int i;
 
     printf("        (%s)\n        _arguments \\\n", page->command->name);
     for (i = 0; (opt = cli_help_option(page, i)) != NULL; i++)
         print_option(opt);
-    if (page->command->words != NULL) {
-        words = page->command->words();
-        printf("            '1:argument:");
-        print_words(&words);
-        printf("' \\\n");
-    }
+    print_operand(1, page->command->words);
+    print_operand(2, page->command->then);
     printf("            '(- *)--help[print the help text with the main options]' \\\n"
            "            '(- *)--help-all[print the help text with all options]' \\\n"
            "            '*:file:_files'\n        ;;\n");

@@ -46,12 +46,11 @@ static int check_restart(const struct cli_job *job, const struct vb_launch *laun
 }
 
 /* Other workers can join only if the user chose the job's secret, because then the user can give
- * them the secret, or if the supervisor does. */
+ * them the secret, or if our supervisor does. */
 static bool is_joinable(const struct cli_job *job, const struct vb_launch *launch)
 {
-    return job->outlive &&
-           (job->secret_file != NULL || job->restarts > 0 || launch->run_id[0] != '\0' ||
-            (launch->has_secret && !launch->supervised));
+    return job->outlive && (job->secret_file != NULL || job->ours || launch->run_id[0] != '\0' ||
+                            (launch->has_secret && !launch->supervised));
 }
 
 /* Returns the arguments as one text, each argument followed by a zero byte. A job sends this text
@@ -75,22 +74,6 @@ static char *join_words(const struct cli_job *job, size_t *len_p)
     return words;
 }
 
-struct doors {
-    const struct vb_launch *launch;
-    const char *run_id;
-    bool told; /* to the supervisor, and not to the user, who does not know the secret */
-};
-
-static void say_root(const char *root, const void *arg)
-{
-    const struct doors *doors = arg;
-    char text[CLI_JOIN_TEXT];
-
-    vb_launch_tell_doors(doors->launch, root);
-    if (!doors->told)
-        fprintf(stderr, "%s\n", cli_train_tell_to_join(root, doors->run_id, text));
-}
-
 static int run_job(const struct cli_command *command, struct train_asked *asked, const char *model)
 {
     const struct train_args *args = &asked->args;
@@ -98,7 +81,6 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
     struct vb_train_opts o = {.model = model};
     struct vb_data_spec test = {0};
     struct vb_launch launch;
-    struct doors doors;
     char *words;
     int rc;
 
@@ -127,11 +109,6 @@ static int run_job(const struct cli_command *command, struct train_asked *asked,
     }
     words = o.elastic || is_joinable(job, &launch) ? join_words(job, &o.join.words_len) : NULL;
     o.join.words = words;
-    o.join.say = say_root;
-    doors = (struct doors){.launch = &launch,
-                           .run_id = cli_train_run_id(job, &launch),
-                           .told = job->secret_file == NULL && launch.supervised && job->ours};
-    o.join.say_arg = &doors;
     rc = cli_train_rank(asked, &launch, &o);
     free(words);
     return rc;

@@ -148,10 +148,25 @@ struct train_run {
     bool ended;                /* run.json has the result; guarded by lock */
 };
 
+/* Through which ranks are added to the job (train_add.c). */
+struct train_adder {
+    const struct vb_launch *launch;
+    const char *secret_file, *run_id;      /* what a joiner must give; NULL: not known */
+    void (*doors)(void *arg, char *doors); /* where others can join; "": nowhere */
+    void *arg;
+};
+
+#define TRAIN_ADD_S 600 /* longer than the supervisor waits for a rank to join */
+
+/* Asks the supervisor for n more ranks on a host, and waits for the answer. Returns false if the
+ * run ends before it comes. */
+bool cli_train_add(const struct train_adder *a, const char *host, int n,
+                   bool (*is_ending)(void *arg), void *arg, struct vb_added *added_p);
+
 /* The socket for verbena ctl, of the rank that reports (train_ctl.c). Returns NULL if there can be
- * none; the functions below accept that. */
+ * none; the functions below accept that. adder is borrowed. */
 struct train_ctl;
-struct train_ctl *cli_train_ctl_open(const char *dir, bool async);
+struct train_ctl *cli_train_ctl_open(const char *dir, bool async, const struct train_adder *adder);
 void cli_train_ctl_close(struct train_ctl *ctl);
 
 /* Called by the training thread: hooks.ask and hooks.answer, and the signal for hooks.stop. */

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE 64
+#define LINE (VB_HOST_NAME + 64)
 #define LINE_MS 2000
 #define RATE_MS 1000 /* steps are counted for so long, before and after */
 #define FIRST_TRIES 50
@@ -34,6 +34,7 @@ struct train_ctl {
     int dir_fd, listen_fd, end_fd;
     ino_t inode; /* of the socket in the folder */
     bool async;
+    const struct train_adder *adder;
     _Atomic int64_t step; /* that the training thread has made; -1: not known */
     _Atomic int stop;     /* the signal with which the run is to end */
     _Atomic bool asks;    /* there is something in `wanted` that was not taken */
@@ -83,8 +84,9 @@ int cli_train_ctl_stop(const struct train_ctl *c)
 
 /* ---- a request ------------------------------------------------------------------------------- */
 
-static bool is_ending(struct train_ctl *c)
+static bool is_ending(void *arg)
 {
+    struct train_ctl *c = arg;
     bool ending;
 
     pthread_mutex_lock(&c->lock);
@@ -133,18 +135,39 @@ static bool hand_over(struct train_ctl *c, struct vb_train_ask ask)
     return answered;
 }
 
-static void reply(int fd, bool done, const char *text, const double rates[2])
+struct answer {
+    bool done;
+    const char *text;
+    double rates[2];              /* steps per second before and after; NAN: not known */
+    const struct vb_added *added; /* NULL: no rank was to be added */
+};
+
+static const char ended[] = "the run has ended, or has made no step for too long";
+
+static struct answer refusal(const char *text)
+{
+    return (struct answer){.text = text, .rates = {(double)NAN, (double)NAN}};
+}
+
+static void reply(int fd, const struct answer *a)
 {
     struct vb_json *json = vb_json_create();
     char *line = NULL;
     size_t len = 0;
     FILE *out = open_memstream(&line, &len);
+    int i;
 
     vb_json_object(json, NULL);
-    vb_json_text(json, "status", done ? "done" : "refused");
-    vb_json_text(json, "text", text);
-    vb_json_real(json, "steps_per_s_before", rates[0]);
-    vb_json_real(json, "steps_per_s_after", rates[1]);
+    vb_json_text(json, "status", a->done ? "done" : "refused");
+    vb_json_text(json, "text", a->text);
+    if (a->added != NULL) {
+        vb_json_array(json, "ranks");
+        for (i = 0; i < a->added->n; i++)
+            vb_json_int(json, NULL, a->added->ranks[i]);
+        vb_json_end(json);
+    }
+    vb_json_real(json, "steps_per_s_before", a->rates[0]);
+    vb_json_real(json, "steps_per_s_after", a->rates[1]);
     vb_json_end(json);
     if (out != NULL && vb_json_print(json, out) == VB_OK && fclose(out) == 0)
         (void)!send(fd, line, len, MSG_NOSIGNAL);
@@ -152,35 +175,79 @@ static void reply(int fd, bool done, const char *text, const double rates[2])
     vb_json_destroy(json);
 }
 
+static void serve_stop(struct train_ctl *c, int fd)
+{
+    struct answer a = refusal("the run stops after its next step, saves, evaluates and reports");
+
+    atomic_store(&c->stop, SIGINT);
+    a.done = true;
+    reply(fd, &a);
+}
+
+static void serve_ask(struct train_ctl *c, int fd, struct vb_train_ask ask)
+{
+    struct answer a = refusal(ended);
+
+    if (c->async) {
+        a.text = "only synchronous jobs can do that; asynchronous ones know stop and add";
+    } else {
+        a.rates[0] = rate(c);
+        if (hand_over(c, ask)) {
+            a.done = c->done;
+            a.text = c->text;
+            a.rates[1] = c->done ? rate(c) : (double)NAN;
+        }
+    }
+    reply(fd, &a);
+}
+
+/* Returns whether n more ranks can join, as the training thread says; otherwise fills *a. */
+static bool has_room(struct train_ctl *c, int n, struct answer *a)
+{
+    if (c->async)
+        return true; /* the group refuses those for whom it has no slot */
+    if (!hand_over(c, (struct vb_train_ask){.kind = VB_ASK_ROOM, .n = n}))
+        return false;
+    if (!c->done)
+        a->text = c->text;
+    return c->done;
+}
+
+static void serve_add(struct train_ctl *c, int fd, const char *host, int n)
+{
+    struct answer a = refusal(ended);
+    struct vb_added added = {.done = false};
+
+    a.added = &added;
+    if (has_room(c, n, &a)) {
+        a.rates[0] = rate(c);
+        if (cli_train_add(c->adder, host, n, is_ending, c, &added)) {
+            a.done = added.done;
+            a.text = added.text;
+            a.rates[1] = added.n > 0 ? rate(c) : (double)NAN;
+        }
+    }
+    reply(fd, &a);
+}
+
 static void serve_line(struct train_ctl *c, int fd, const char *line)
 {
-    struct vb_train_ask ask = {.kind = VB_ASK_NOTHING};
-    double rates[2] = {(double)NAN, (double)NAN};
+    struct answer unknown = refusal("the job does not know this command");
+    char host[VB_HOST_NAME];
     int64_t rank;
+    int n;
 
-    if (strcmp(line, "stop") == 0) {
-        atomic_store(&c->stop, SIGINT);
-        reply(fd, true, "the run stops after its next step, saves, evaluates and reports", rates);
-        return;
-    }
-    if (strcmp(line, "checkpoint") == 0)
-        ask.kind = VB_ASK_CHECKPOINT;
+    if (strcmp(line, "stop") == 0)
+        serve_stop(c, fd);
+    else if (strcmp(line, "checkpoint") == 0)
+        serve_ask(c, fd, (struct vb_train_ask){.kind = VB_ASK_CHECKPOINT});
     else if (strncmp(line, "remove ", 7) == 0 && vb_parse_int(line + 7, &rank) && rank >= 0 &&
              rank < VB_WORLD_MAX)
-        ask = (struct vb_train_ask){.kind = VB_ASK_REMOVE, .rank = (int)rank};
-    if (ask.kind == VB_ASK_NOTHING) {
-        reply(fd, false, "the job does not know this command", rates);
-    } else if (c->async) {
-        reply(fd, false, "only synchronous jobs can do that; asynchronous ones know stop", rates);
-    } else {
-        rates[0] = rate(c);
-        if (!hand_over(c, ask)) {
-            reply(fd, false, "the run has ended, or has made no step for too long", rates);
-            return;
-        }
-        rates[1] = c->done ? rate(c) : (double)NAN;
-        reply(fd, c->done, c->text, rates);
-    }
+        serve_ask(c, fd, (struct vb_train_ask){.kind = VB_ASK_REMOVE, .rank = (int)rank});
+    else if (sscanf(line, "add %d %255s", &n, host) == 2 && n > 0 && n <= VB_ADD_MAX)
+        serve_add(c, fd, host, n);
+    else
+        reply(fd, &unknown);
 }
 
 /* Reads a line within LINE_MS. */
@@ -270,7 +337,7 @@ static void ctl_free(struct train_ctl *c)
     free(c);
 }
 
-struct train_ctl *cli_train_ctl_open(const char *dir, bool async)
+struct train_ctl *cli_train_ctl_open(const char *dir, bool async, const struct train_adder *adder)
 {
     struct train_ctl *c = calloc(1, sizeof(*c));
 
@@ -278,6 +345,7 @@ struct train_ctl *cli_train_ctl_open(const char *dir, bool async)
         return NULL;
     c->listen_fd = -1;
     c->async = async;
+    c->adder = adder;
     atomic_init(&c->step, -1);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);

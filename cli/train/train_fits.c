@@ -155,7 +155,8 @@ int cli_train_fits(const struct cli_job *job, const struct vb_launch *launch,
                    const struct vb_train_opts *o)
 {
     struct vb_train_need need;
-    int rc, pipes = (job->parsed.n > 0 || job->elastic ? 3 : 2) + (job->logs != NULL ? 1 : 0);
+    bool answers = job->parsed.n > 0 || job->elastic || job->outlive;
+    int rc, pipes = (answers ? 3 : 2) + (job->logs != NULL ? 1 : 0);
 
     if (vb_train_need(o, ranks_on_host(job, launch, o), &need) != VB_OK)
         return CLI_USAGE;

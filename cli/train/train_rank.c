@@ -13,11 +13,15 @@ struct reporter {
     struct train_run *run; /* the run folder; NULL: there is none */
     const struct vb_train_opts *o;
     const struct vb_launch *launch;
-    const char *run_id;            /* what a joiner must give as --run-id; NULL: nothing */
-    enum cli_screen screen;        /* where the progress is shown */
-    int cpus;                      /* number of cpus of this process, before any thread is pinned */
-    int number;                    /* of a joiner of a synchronous job; -1: it has none yet */
-    struct vb_chosen chosen;       /* what the engine has chosen; empty on other ranks than 0 */
+    const char *run_id;      /* what a joiner must give as --run-id; NULL: nothing */
+    enum cli_screen screen;  /* where the progress is shown */
+    int cpus;                /* number of cpus of this process, before any thread is pinned */
+    int number;              /* of a joiner of a synchronous job; -1: it has none yet */
+    int slot;                /* of a joiner of an asynchronous job; -1: it is none */
+    struct vb_chosen chosen; /* what the engine has chosen; empty on other ranks than 0 */
+    struct train_adder adder;
+    char root[VB_ROOT_TEXT]; /* where an asynchronous job can be joined; "": nowhere */
+    bool secret; /* only the supervisor knows the secret, and the user is not told to join */
     struct train_ctl *_Atomic ctl; /* another thread opens it when this rank leads; NULL: none */
 };
 
@@ -78,7 +82,18 @@ static void tell_test(const struct reporter *r)
 static void open_ctl(struct reporter *r)
 {
     if (r->run != NULL && atomic_load(&r->ctl) == NULL)
-        atomic_store(&r->ctl, cli_train_ctl_open(r->run->dir, r->o->mode == VB_MODE_ASYNC));
+        atomic_store(&r->ctl,
+                     cli_train_ctl_open(r->run->dir, r->o->mode == VB_MODE_ASYNC, &r->adder));
+}
+
+/* Tells verbena ctl where others can join. */
+static void tell_doors(void *arg, char *doors)
+{
+    const struct reporter *r = arg;
+
+    pthread_mutex_lock(&r->run->lock);
+    snprintf(doors, VB_DOORS_TEXT, "%s", r->run->doors[0] != '\0' ? r->run->doors : r->root);
+    pthread_mutex_unlock(&r->run->lock);
 }
 
 /* Says what was chosen, when nothing can be refused any more. A program that reads --json is not
@@ -98,6 +113,8 @@ static void tell_begun(void *arg)
     if (leads(r->o))
         open_ctl(r);
     vb_launch_tell_begun(r->launch);
+    if (r->launch->joins)
+        vb_launch_tell_trains(r->launch, r->slot >= 0 ? r->slot : r->number);
 }
 
 static int is_to_stop(void *arg)
@@ -174,7 +191,19 @@ const char *cli_train_tell_to_join(const char *doors, const char *run_id, char t
     return text;
 }
 
-/* A synchronous job can be joined from now on. */
+/* An asynchronous job can be joined from now on. */
+static void say_root(const char *root, void *arg)
+{
+    struct reporter *r = arg;
+    char text[CLI_JOIN_TEXT];
+
+    snprintf(r->root, sizeof(r->root), "%s", root);
+    vb_launch_tell_doors(r->launch, root);
+    if (!r->secret)
+        fprintf(stderr, "%s\n", cli_train_tell_to_join(root, r->run_id, text));
+}
+
+/* The same of a synchronous job. */
 static void say_doors(void *arg, const char *doors)
 {
     const struct reporter *r = arg;
@@ -272,7 +301,8 @@ int cli_train_rank(const struct train_asked *asked, const struct vb_launch *laun
                          .launch = launch,
                          .run_id = cli_train_run_id(&asked->job, launch),
                          .screen = CLI_SUPERVISOR,
-                         .number = -1};
+                         .number = -1,
+                         .slot = -1};
     struct vb_train_result result;
     int stopped, rc;
     vb_status st;
@@ -281,12 +311,22 @@ int cli_train_rank(const struct train_asked *asked, const struct vb_launch *laun
     if (!launch->terminal)
         r.screen = isatty(STDERR_FILENO) == 1 ? CLI_TERMINAL : CLI_NO_SCREEN;
     if (o.join.joined != NULL)
-        vb_log_set_rank(vb_joined_rank(o.join.joined));
+        r.slot = vb_joined_rank(o.join.joined);
+    if (r.slot >= 0)
+        vb_log_set_rank(r.slot);
     else
         vb_log_set_rank(o.group.world > 1 && !joins(&o) ? o.group.rank : -1);
     if (o.group.world > 1 && leads(&o))
         log_times(&asked->job);
     fill_hooks(&r, &o.hooks);
+    r.secret = asked->job.secret_file == NULL && launch->supervised && asked->job.ours;
+    o.join.say = say_root;
+    o.join.say_arg = &r;
+    r.adder = (struct train_adder){.launch = launch,
+                                   .secret_file = asked->job.secret_file,
+                                   .run_id = r.run_id,
+                                   .doors = tell_doors,
+                                   .arg = &r};
     o.run.link = asked->job.link;
     if (a->run != NULL) {
         r.run = &run;

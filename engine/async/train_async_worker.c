@@ -120,8 +120,9 @@ vb_status vb_async_do_due(struct vb_async *a)
     return st;
 }
 
-/* If the user wants to stop, tells server 0, which ends the job. Only a joiner leaves a job that
- * goes on: its user may not be the user of the job, unless the job's supervisor has started it. */
+/* Tells the user which step the job makes. If the user wants to stop, tells server 0, which ends
+ * the job. Only a joiner leaves a job that goes on: its user may not be the user of the job, unless
+ * the job's supervisor has started it. */
 static vb_status look_for_stop(struct vb_async *a)
 {
     const struct vb_train_hooks *hooks = &a->trainer->o->hooks;
@@ -129,6 +130,8 @@ static vb_status look_for_stop(struct vb_async *a)
     int own = hooks->stop != NULL ? hooks->stop(hooks->stop_arg) : 0;
     int number = own != 0 ? own : atomic_load_explicit(&a->board->stop, memory_order_relaxed);
 
+    if (hooks->ask != NULL)
+        (void)hooks->ask(hooks->ask_arg, (int64_t)a->worker->version);
     a->leaves = own != 0 && join->joined != NULL && !join->own;
     if (a->leaves)
         a->trainer->stopped = own;

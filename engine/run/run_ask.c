@@ -87,6 +87,39 @@ static void remove_rank(struct vb_trainer *t, struct run_stop *stop)
     }
 }
 
+/* ---- ranks come ------------------------------------------------------------------------------ */
+
+/* Somebody else starts them. Returns NULL if they may join; otherwise why not. */
+static const char *why_no_room(const struct vb_trainer *t, int n, char *text, size_t size)
+{
+    int most = t->recipe.global_batch < VB_WORLD_MAX ? t->recipe.global_batch : VB_WORLD_MAX;
+
+    if (t->place.group == NULL || !vb_train_is_elastic(t->o))
+        return "ranks can join only a job of several ranks with --elastic on";
+    if (t->replay.on)
+        return "nobody can join a job with --replay-compute";
+    if (t->world + n > most) {
+        snprintf(text, size, "the job has %d ranks and can have %d, %s", t->world, most,
+                 most < VB_WORLD_MAX ? "one for each sample of the global batch"
+                                     : "which is the largest number");
+        return text;
+    }
+    if (t->form.next_id + n > VB_WORLD_MAX) {
+        snprintf(text, size, "the job has had %d ranks so far, and can have %d until it ends",
+                 t->form.next_id, VB_WORLD_MAX);
+        return text;
+    }
+    return NULL;
+}
+
+static void answer_room(struct vb_trainer *t)
+{
+    char text[128];
+    const char *why = why_no_room(t, t->ask.what.n, text, sizeof(text));
+
+    answer(t, why == NULL, why != NULL ? why : "");
+}
+
 vb_status vb_run_ask(struct vb_trainer *t, struct run_stop *stop)
 {
     const struct vb_train_hooks *hooks = &t->o->hooks;
@@ -101,6 +134,8 @@ vb_status vb_run_ask(struct vb_trainer *t, struct run_stop *stop)
             st = save(t);
         else if (t->ask.what.kind == VB_ASK_REMOVE)
             remove_rank(t, stop);
+        else if (t->ask.what.kind == VB_ASK_ROOM)
+            answer_room(t);
     }
     if (st == VB_OK && vb_run_stop_is_to_leave(stop) &&
         !is_writing(t)) /* nobody waits for a disk */

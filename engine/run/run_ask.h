@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the user asks of a running synchronous job: a checkpoint now, or that a rank leaves.
+ * What the user asks of a running synchronous job: a checkpoint now, that a rank leaves, or whether
+ * others may join.
  *
  * The lead saves alone, because saving changes no bit of any rank. A rank that is to leave does so
  * between two of its steps: it tells all members, says goodbye, and the others go on as after a

@@ -269,8 +269,8 @@ struct vb_train_join_opts {
     const char *words; /* arguments for joiners, each with a zero byte; NULL: nobody can join */
     size_t words_len;
     /* Asynchronous jobs: called on rank 0 with the address for joiners; may be NULL. */
-    void (*say)(const char *root, const void *arg);
-    const void *say_arg;
+    void (*say)(const char *root, void *arg);
+    void *say_arg;
 };
 
 /* What becomes of the lead of a synchronous job that loses ranks. */
@@ -286,10 +286,11 @@ enum vb_led {
 bool vb_train_job_words(const void *job, size_t len, const char **words_p, size_t *len_p);
 
 /* What the user wants of a running synchronous job. */
-enum vb_train_ask_kind { VB_ASK_NOTHING, VB_ASK_CHECKPOINT, VB_ASK_REMOVE };
+enum vb_train_ask_kind { VB_ASK_NOTHING, VB_ASK_CHECKPOINT, VB_ASK_REMOVE, VB_ASK_ROOM };
 struct vb_train_ask {
     enum vb_train_ask_kind kind;
     int rank; /* VB_ASK_REMOVE: the rank that is to leave */
+    int n;    /* VB_ASK_ROOM: whether so many more can join */
 };
 
 /* Functions that training calls. Each may be NULL. */
@@ -321,9 +322,10 @@ struct vb_train_hooks {
      * after the next step, as if somebody waited to join. */
     bool (*form)(void *arg, int64_t step);
     void *form_arg;
-    /* Synchronous training, called before each step on the rank that reports: returns what the user
-     * wants, and gets the answer before the next call that returns something. text: the path of the
-     * checkpoint, or why it was not done. */
+    /* Called before each step on the rank that reports: returns what the user wants, and gets the
+     * answer before the next call that returns something. text: the path of the checkpoint, or why
+     * it was not done. Asynchronous training only tells the last step of the job that this rank
+     * knows, and must not be asked for anything. */
     struct vb_train_ask (*ask)(void *arg, int64_t step);
     void (*answer)(void *arg, bool done, const char *text);
     void *ask_arg;

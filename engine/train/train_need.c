@@ -164,7 +164,8 @@ vb_status vb_train_need(const struct vb_train_opts *o, int on_host, struct vb_tr
     if (o->save.dir != NULL)
         need.fds += 2; /* rank 0 keeps the lock of the folder open, and writes files */
     need.fds += o->ledger != NULL;
-    need.fds += elastic; /* through which the supervisor says which ranks have ended */
+    /* through which the supervisor says which ranks have ended, and answers */
+    need.fds += elastic || (async && o->group.world > 1);
     if (o->run.dir != NULL)
         need.fds += RUN_FDS + vb_sampler_fds(true);
     need.program_bytes = PROGRAM_BYTES + (o->run.dir != NULL ? RUN_BYTES : 0);

@@ -63,22 +63,33 @@ static vb_status find_program(struct vb_remote *r, const char *program)
     return VB_OK;
 }
 
+static vb_status place_all(struct vb_remote *r, int room)
+{
+    int i;
+
+    r->names = calloc((size_t)room, sizeof(*r->names));
+    r->has_hello = calloc((size_t)room, sizeof(*r->has_hello));
+    r->at = calloc((size_t)room, sizeof(*r->at));
+    if (r->names == NULL || r->has_hello == NULL || r->at == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < r->hosts->n; i++)
+        r->names[r->n_names++] = r->hosts->list[i].name;
+    for (i = 0; i < r->hosts->ranks; i++)
+        r->at[i] = (int)(vb_hosts_of_rank(r->hosts, i) - r->hosts->list);
+    return VB_OK;
+}
+
 vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote **remote_p)
 {
     struct vb_remote *r = calloc(1, sizeof(*r));
     vb_status st;
-    int i;
 
     if (r == NULL)
         return vb_err_sys("calloc");
     r->hosts = o->hosts;
     r->root = o->root;
     r->reaps = o->elastic || o->restarts > 0;
-    r->has_hello = calloc((size_t)o->hosts->ranks, sizeof(*r->has_hello));
-    r->at = calloc((size_t)o->hosts->ranks, sizeof(*r->at));
-    st = r->has_hello != NULL && r->at != NULL ? VB_OK : vb_err_sys("calloc");
-    for (i = 0; i < o->hosts->ranks && st == VB_OK; i++)
-        r->at[i] = (int)(vb_hosts_of_rank(o->hosts, i) - o->hosts->list);
+    st = place_all(r, vb_job_takes_more(o) ? 2 * VB_WORLD_MAX : o->hosts->ranks);
     if (st == VB_OK)
         st = split_ssh(r, o->ssh != NULL ? o->ssh : SSH);
     if (st == VB_OK)
@@ -97,9 +108,14 @@ vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote *
 
 void vb_remote_destroy(struct vb_remote *r)
 {
+    int i;
+
     if (r == NULL)
         return;
     vb_secret_free(r->secret);
+    for (i = r->hosts->n; i < r->n_names; i++)
+        free((char *)r->names[i]);
+    free(r->names);
     free(r->ssh);
     free(r->has_hello);
     free(r->at);
@@ -108,12 +124,32 @@ void vb_remote_destroy(struct vb_remote *r)
 
 const char *vb_remote_host(const struct vb_remote *r, int rank)
 {
-    return r->hosts->list[r->at[rank]].name;
+    return r->names[r->at[rank]];
 }
 
 void vb_remote_move(struct vb_remote *r, int rank)
 {
     r->at[rank] = (r->at[rank] + 1) % r->hosts->n;
+}
+
+/* Every rank has one name at most, so there is room for another one. */
+int vb_remote_find(struct vb_remote *r, const char *host)
+{
+    int i;
+
+    for (i = 0; i < r->n_names; i++)
+        if (strcmp(r->names[i], host) == 0)
+            return i;
+    r->names[i] = strdup(host);
+    if (r->names[i] == NULL)
+        return -1;
+    return r->n_names++;
+}
+
+void vb_remote_place(struct vb_remote *r, int rank, int at)
+{
+    r->at[rank] = at;
+    r->has_hello[rank] = false;
 }
 
 /* Appends an argument in single quotes, inside which no shell changes anything. */
@@ -131,13 +167,13 @@ static bool quote(FILE *out, const char *arg)
 
 static void place_of(const struct vb_remote *r, int rank, struct vb_launch *launch)
 {
-    const struct vb_host *host = vb_hosts_of_rank(r->hosts, rank);
+    const struct vb_host *host = vb_hosts_of_rank(r->hosts, rank); /* NULL: it was added */
     const char *name = r->hosts->list[0].name, *at = strrchr(name, '@');
 
     *launch = (struct vb_launch){.rank = rank,
-                                 .world = r->hosts->ranks,
-                                 .local_rank = rank - host->first_rank,
-                                 .local_ranks = host->slots,
+                                 .world = host != NULL ? r->hosts->ranks : rank + 1,
+                                 .local_rank = host != NULL ? rank - host->first_rank : 0,
+                                 .local_ranks = host != NULL ? host->slots : 1,
                                  .has_reaper = r->reaps,
                                  .root_fd = -1,
                                  .begun_fd = -1};

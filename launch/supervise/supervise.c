@@ -98,6 +98,8 @@ static int time_left_ms(const struct job *job)
             next = job->again[i].at_ns;
     if (job->say_ns != 0 && (next == 0 || job->say_ns < next))
         next = job->say_ns;
+    if (job->adding.under_way && (next == 0 || job->adding.deadline_ns < next))
+        next = job->adding.deadline_ns;
     if (job->beat_ns != 0 && (next == 0 || job->beat_ns < next))
         next = job->beat_ns;
     if (next == 0)
@@ -190,9 +192,12 @@ static bool take_hello(void *arg, int rank, const char *line)
 
     if (what == VB_LINE_WRONG_PROGRAM) {
         vb_relay_say(job->relay, "%s", why);
+        if (vb_job_comes(job, rank))
+            vb_job_wrong_program(job, rank, why);
         vb_remote_copy_command(job->remote, rank, why, sizeof(why));
         vb_relay_fix(job->relay, why);
-        vb_job_give_up(job);
+        if (!vb_job_comes(job, rank))
+            vb_job_give_up(job);
     } else if (what == VB_LINE_HELLO && job->answered) {
         answer(job, rank); /* it was started again */
     } else if (what == VB_LINE_HELLO && job->remote->n_hello == job->ranks &&
@@ -254,7 +259,9 @@ static vb_status poll_once(struct job *job)
 {
     int n = 2 + vb_relay_prepare(job->relay, job->fds + 2);
 
-    job->fds[1] = (struct pollfd){.fd = job->o->elastic ? job->begun_fd : -1, .events = POLLIN};
+    bool hears = job->o->elastic || vb_job_takes_more(job->o);
+
+    job->fds[1] = (struct pollfd){.fd = hears ? job->begun_fd : -1, .events = POLLIN};
     job->fds[0] = (struct pollfd){.fd = job->signals.fd, .events = POLLIN};
     if (poll(job->fds, (nfds_t)n, job->alive > 0 ? time_left_ms(job) : -1) < 0) {
         if (errno == EINTR)
@@ -267,6 +274,7 @@ static vb_status poll_once(struct job *job)
         take_signals(job);
     vb_job_check_suspect(job);
     vb_job_check_lost(job);
+    vb_job_check_add(job);
     if (job->alive > 0) {
         if (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns)
             vb_job_enter(job, (enum stage)(job->stage + 1));
@@ -332,6 +340,7 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
         .hello_arg = job,
     };
     struct vb_times times;
+    size_t room;
     vb_status st;
 
     memset(job, 0, sizeof(*job));
@@ -339,7 +348,8 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     job->suspect = -1;
     vb_oom_init(&job->oom, "");
     job->o = o;
-    job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
+    job->ranks = job->ranks_before = o->hosts != NULL ? o->hosts->ranks : o->ranks;
+    room = vb_job_takes_more(o) ? VB_WORLD_MAX : (size_t)job->ranks;
     vb_times_of(0, 0, &times);
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : times.grace_ms) * 1000000;
     st = fill_standard_fds();
@@ -350,23 +360,24 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     if (st == VB_OK && o->hosts != NULL)
         st = vb_launch_begun_line(job->remote->secret, relay.begun_line);
     relay.ranks = job->ranks;
+    relay.room = (int)room;
     relay.causes = &job->causes;
     if (st == VB_OK)
-        st = vb_causes_init(&job->causes, job->ranks);
+        st = vb_causes_init(&job->causes, job->ranks, (int)room);
     if (st == VB_OK)
         st = vb_relay_create(&relay, &job->relay);
     if (st != VB_OK)
         return st;
-    job->pids = calloc((size_t)job->ranks, sizeof(*job->pids));
-    job->in_fds = malloc((size_t)job->ranks * sizeof(*job->in_fds));
-    job->fds = calloc(2 * (size_t)job->ranks + 4, sizeof(*job->fds));
-    job->dead = calloc((size_t)job->ranks, sizeof(*job->dead));
-    job->lost = calloc((size_t)job->ranks, sizeof(*job->lost));
-    job->again = calloc((size_t)job->ranks, sizeof(*job->again));
+    job->pids = calloc(room, sizeof(*job->pids));
+    job->in_fds = malloc(room * sizeof(*job->in_fds));
+    job->fds = calloc(2 * room + 4, sizeof(*job->fds));
+    job->dead = calloc(room, sizeof(*job->dead));
+    job->lost = calloc(room, sizeof(*job->lost));
+    job->again = calloc(room, sizeof(*job->again));
     if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL || job->dead == NULL ||
         job->lost == NULL || job->again == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory to supervise %d ranks", job->ranks);
-    memset(job->in_fds, -1, (size_t)job->ranks * sizeof(*job->in_fds));
+    memset(job->in_fds, -1, room * sizeof(*job->in_fds));
     return VB_OK;
 }
 
@@ -402,7 +413,7 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
     st = start_ranks(&job);
     /* Only rank 0 keeps the socket: if it dies, other ranks must be refused. */
     vb_fd_close(&job.spawner.root_fd);
-    if (o->restarts == 0)
+    if (o->restarts == 0 && !vb_job_takes_more(o))
         vb_spawner_fini(&job.spawner);
     if (st == VB_OK)
         st = run(&job);

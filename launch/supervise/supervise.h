@@ -30,6 +30,10 @@ struct vb_hosts {
 vb_status vb_hosts_parse(const char *text, struct vb_hosts *hosts_p);
 void vb_hosts_fini(struct vb_hosts *hosts);
 
+/* Parses one of them, "a:2". */
+vb_status vb_host_parse(const char *text, struct vb_host *host_p);
+bool vb_host_is_name(const char *name); /* may become an argument of ssh */
+
 const struct vb_host *vb_hosts_of_rank(const struct vb_hosts *hosts, int rank);
 
 /* ---- the supervisor -------------------------------------------------------------------------- */

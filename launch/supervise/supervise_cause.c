@@ -12,24 +12,34 @@
 
 #define DOORS " doors "
 
-vb_status vb_causes_init(struct vb_causes *c, int ranks)
+vb_status vb_causes_init(struct vb_causes *c, int ranks, int room)
 {
     int i;
 
-    c->ranks = ranks;
+    c->ranks = 0;
     c->len = 0;
     c->n_begun = 0;
     c->doors[0] = '\0';
-    c->blames = calloc((size_t)ranks, sizeof(*c->blames));
-    c->ends = calloc((size_t)ranks, sizeof(*c->ends));
-    c->numbers = calloc((size_t)ranks, sizeof(*c->numbers));
-    if (c->blames == NULL || c->ends == NULL || c->numbers == NULL)
+    c->ask.n = 0;
+    c->blames = calloc((size_t)room, sizeof(*c->blames));
+    c->ends = calloc((size_t)room, sizeof(*c->ends));
+    c->numbers = calloc((size_t)room, sizeof(*c->numbers));
+    c->trains = calloc((size_t)room, sizeof(*c->trains));
+    if (c->blames == NULL || c->ends == NULL || c->numbers == NULL || c->trains == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < ranks; i++) {
-        c->blames[i].peer = -1;
+        vb_causes_grow(c);
         c->numbers[i] = i;
     }
     return VB_OK;
+}
+
+void vb_causes_grow(struct vb_causes *c)
+{
+    int rank = c->ranks++;
+
+    c->blames[rank].peer = -1;
+    c->numbers[rank] = c->trains[rank] = -1;
 }
 
 void vb_causes_fini(struct vb_causes *c)
@@ -37,9 +47,11 @@ void vb_causes_fini(struct vb_causes *c)
     free(c->blames);
     free(c->ends);
     free(c->numbers);
+    free(c->trains);
     c->blames = NULL;
     c->ends = NULL;
     c->numbers = NULL;
+    c->trains = NULL;
 }
 
 int vb_causes_number(const struct vb_causes *c, int rank)
@@ -71,6 +83,29 @@ static void take_end(struct vb_causes *c, int rank, const char *line)
     end->number = number;
 }
 
+static void take_number(struct vb_causes *c, int rank, const char *line)
+{
+    int number;
+
+    if (sscanf(line, " number %d", &number) == 1 && number >= 0)
+        c->numbers[rank] = number;
+    if (sscanf(line, " trains %d", &number) != 1 || number < 0)
+        return;
+    c->trains[rank] = number;
+    if (c->numbers[rank] < 0)
+        c->numbers[rank] = number;
+}
+
+static void take_request(struct vb_causes *c, int rank, const char *line)
+{
+    struct vb_add_request ask = {.by = rank};
+
+    _Static_assert(VB_HOST_NAME == 256, "sscanf() reads the name of a host");
+    if (sscanf(line, " add %d %d %255s", &ask.number, &ask.n, ask.host) == 3 && ask.n > 0 &&
+        ask.n <= VB_ADD_MAX)
+        c->ask = ask;
+}
+
 void vb_causes_take(struct vb_causes *c, int rank, const char *line)
 {
     int number = -1, peer, at = 0;
@@ -80,8 +115,8 @@ void vb_causes_take(struct vb_causes *c, int rank, const char *line)
     if (rank < 0 || rank >= c->ranks)
         return;
     take_end(c, rank, line);
-    if (sscanf(line, " number %d", &number) == 1 && number >= 0)
-        c->numbers[rank] = number;
+    take_number(c, rank, line);
+    take_request(c, rank, line);
     if (sscanf(line, " lost %d %n", &number, &at) != 1 || at == 0 || number < 0)
         return;
     peer = find_number(c, number);

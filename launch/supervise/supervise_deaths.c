@@ -54,7 +54,7 @@ static void say_remote_death(struct job *job, int rank, const siginfo_t *info, b
         say_fixes(job, rank, last_line);
 }
 
-static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
+void vb_job_say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
     char why[512];
 
@@ -72,17 +72,17 @@ static bool was_bad_usage(const siginfo_t *info)
     return info->si_code == CLD_EXITED && info->si_status == 2;
 }
 
-/* A rank that is started again joins with arguments that the job has sent. */
+/* A rank that joins has arguments that the job has sent. */
 static bool concerns_all(const struct job *job, int rank, const siginfo_t *info)
 {
-    return was_bad_usage(info) && job->again[rank].n == 0;
+    return was_bad_usage(info) && job->again[rank].n == 0 && !job->again[rank].added;
 }
 
 static void say_failure(struct job *job, int rank, const siginfo_t *info)
 {
     if (was_bad_usage(info))
         job->exit_code = 2;
-    say_death(job, rank, info, false);
+    vb_job_say_death(job, rank, info, false);
 }
 
 /* Returns the signal for which a rank has stopped early, with all others; 0: it has not. */
@@ -139,7 +139,7 @@ static void note_end(struct job *job, int rank)
 {
     if (job->o->elastic)
         job->ended_well = true;
-    if (!job->o->outlive || rank >= job->o->workers)
+    if (!job->o->outlive || (rank >= job->o->workers && rank < job->ranks_before))
         return;
     job->ended_well = true;
     if (job->alive > 0)
@@ -170,14 +170,14 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
     if (job->stage == RUNNING)
         note_failure(job, rank, info);
     else
-        say_death(job, rank, info, false);
+        vb_job_say_death(job, rank, info, false);
 }
 
 /* A rank could not be started again. The others go on as they do already. */
 static void note_no_start(struct job *job, int rank, const siginfo_t *info)
 {
     if (job->stage == RUNNING)
-        say_death(job, rank, info, true);
+        vb_job_say_death(job, rank, info, true);
     vb_job_restart_later(job, rank);
 }
 
@@ -241,7 +241,9 @@ void vb_job_check_suspect(struct job *job)
  * rank, or ends anyway. */
 static bool is_failure(struct job *job, int rank, const siginfo_t *info)
 {
-    if (job->remote != NULL && !job->remote->has_hello[rank]) {
+    if (vb_job_comes(job, rank)) {
+        vb_job_end_of_newcomer(job, rank, info);
+    } else if (job->remote != NULL && !job->remote->has_hello[rank]) {
         if (job->again[rank].n == 0)
             note_host(job, rank, info);
         else
@@ -254,7 +256,7 @@ static bool is_failure(struct job *job, int rank, const siginfo_t *info)
         vb_job_lose(job, rank);
     } else if (can_do_without(job, rank, info)) {
         if (job->stage == RUNNING)
-            say_death(job, rank, info, true);
+            vb_job_say_death(job, rank, info, true);
         vb_job_restart_later(job, rank);
     } else {
         return true;

@@ -160,10 +160,10 @@ void vb_job_check_lost(struct job *job)
 
 /* ---- when it has ended ----------------------------------------------------------------------- */
 
-/* Returns whether a process was started again, and has died before it joined the job. */
+/* Returns whether a process was to join the job, and has died before it did. */
 static bool never_came(const struct job *job, int rank)
 {
-    return job->causes.numbers[rank] < 0;
+    return job->causes.numbers[rank] < 0 || vb_job_comes(job, rank);
 }
 
 /* Returns the first rank that has ended by itself with an error and that nobody has lost; -1: there

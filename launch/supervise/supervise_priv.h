@@ -41,8 +41,10 @@ struct vb_remote {
     char *ssh_args[VB_SSH_ARGS_MAX];
     int n_ssh_args;
     struct vb_hello own;
+    const char **names; /* of the hosts in the list, then of those that came later */
+    int n_names;
     bool *has_hello; /* one entry for each rank */
-    int *at;         /* for each rank, the number of its host in the list */
+    int *at;         /* for each rank, the number of the name of its host */
     int n_hello;
     char found_root[VB_ROOT_TEXT]; /* of the hello of rank 0 */
     unsigned char *secret;
@@ -58,6 +60,12 @@ const char *vb_remote_host(const struct vb_remote *r, int rank);
 
 /* The rank will be started on the next host of the list. */
 void vb_remote_move(struct vb_remote *r, int rank);
+
+/* Returns the number of a host, which may be a new one; -1: no memory. */
+int vb_remote_find(struct vb_remote *r, const char *host);
+
+/* A rank that was added will be started on the host of this number. */
+void vb_remote_place(struct vb_remote *r, int rank, int at);
 
 /* Returns the ssh command line for a rank on another host, with these arguments of the program;
  * NULL: no memory. */
@@ -155,26 +163,37 @@ struct vb_ending {
     int number;     /* the signal or the exit code */
 };
 
+/* More ranks that a rank asks for: n of them on a host; "-": on the host of the others. */
+struct vb_add_request {
+    int by, number, n; /* n 0: there is no request */
+    char host[VB_HOST_NAME];
+};
+
 struct vb_causes {
     int ranks;
     struct vb_blame *blames; /* one for each rank */
     struct vb_ending *ends;  /* one for each rank */
     int *numbers;            /* by which others know the ranks; -1: started again, not known yet */
+    int *trains;             /* numbers of processes that have joined and train; -1: not yet */
     int n_begun;             /* number of ranks that have said so */
+    struct vb_add_request ask; /* the last one that was not taken */
     char doors[VB_NEWS_DOORS]; /* where others can join, as a rank said last; "": nobody did */
     char buf[4096];            /* news that have not ended with a line end */
     size_t len;
 };
 
-vb_status vb_causes_init(struct vb_causes *c, int ranks);
+/* room: so many ranks there may be. */
+vb_status vb_causes_init(struct vb_causes *c, int ranks, int room);
 void vb_causes_fini(struct vb_causes *c);
+void vb_causes_grow(struct vb_causes *c); /* one more rank will join */
 
 /* Returns the number by which others know a rank: a process that was started again has another one
  * than the process before. */
 int vb_causes_number(const struct vb_causes *c, int rank);
 
-/* Takes what a rank has said: " lost PEER WHY", " doors ADDRESSES", " number NUMBER"; or what its
- * reaper has: " reaped signal NUMBER" or " reaped exit CODE". Ignores other lines. */
+/* Takes what a rank has said: " lost PEER WHY", " doors ADDRESSES", " number NUMBER", " trains
+ * NUMBER", " add REQUEST N HOST"; or what its reaper has: " reaped signal NUMBER" or " reaped exit
+ * CODE". Ignores other lines. */
 void vb_causes_take(struct vb_causes *c, int rank, const char *line);
 
 /* Reads the lines that ranks of this host have written to their pipe: "begun" and "RANK lost PEER
@@ -215,6 +234,7 @@ typedef bool (*vb_hello_fn)(void *arg, int rank, const char *line);
 
 struct vb_relay_opts {
     int ranks;
+    int room;         /* so many ranks there may be; 0: no more than at the start */
     bool all_out;     /* standard output of all ranks, not only of rank 0, is passed on unchanged */
     bool shows;       /* lines that begin with VB_WIPE_LINE are progress, for a terminal */
     const char *logs; /* folder of the logs, borrowed; NULL: no logs */
@@ -239,6 +259,11 @@ void vb_relay_destroy(struct vb_relay *relay);
  * rank, or only with the rank if host, which is borrowed, is NULL. */
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd);
 
+/* One more rank will join. Its lines have "joiner" before them, and no log, until its number is
+ * known; then its log is that of this number, and is continued. */
+void vb_relay_grow(struct vb_relay *relay);
+void vb_relay_number(struct vb_relay *relay, int rank, int number);
+
 int vb_relay_begun(const struct vb_relay *relay); /* number of ranks that have printed begun_line */
 bool vb_relay_ended(const struct vb_relay *relay, int rank); /* all output of a rank is passed on */
 bool vb_relay_printed(const struct vb_relay *relay);         /* something went to standard output */
@@ -248,6 +273,9 @@ vb_status vb_relay_log(struct vb_relay *relay, int rank);
 
 /* Returns the last line that a rank wrote to standard error before it died; "": none. */
 const char *vb_relay_last_line(struct vb_relay *relay, int rank);
+
+/* Returns the last line with an error that the log of a rank has; "": none. */
+const char *vb_relay_last_error(struct vb_relay *relay, int rank);
 
 /* Queues a line of the supervisor itself, in the format of the log, between lines of the ranks. */
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...) VB_PRINTF(2, 3);
@@ -277,17 +305,29 @@ struct vb_lost {
     uint64_t at_ns; /* time of its death */
 };
 
-/* A rank that is started again. */
+/* A rank that is started again, or was added. */
 struct vb_again {
+    bool added;     /* the user has added it, and it was not started again since */
     uint64_t at_ns; /* time of the start; 0: not now */
     int n;          /* how often it was started again */
     int number;     /* of this start, among all of the job */
 };
 
+/* Ranks that the user adds. */
+struct vb_adding {
+    bool under_way;
+    struct vb_add_request ask;
+    int at;             /* number of the host in the list of the remote ranks; -1: this host */
+    int first, started; /* the first place, and number of those that were started */
+    uint64_t deadline_ns;
+    char why[640]; /* why the first one that could not join could not; "": all can, so far */
+};
+
 struct job {
-    int ranks;
-    pid_t *pids; /* 0: not started, or reaped */
-    int *in_fds; /* write to the standard input of ranks; -1: none, or closed */
+    int ranks;        /* with those that were added */
+    int ranks_before; /* without them */
+    pid_t *pids;      /* 0: not started, or reaped */
+    int *in_fds;      /* write to the standard input of ranks; -1: none, or closed */
     int alive;
     int started;
     enum stage stage;
@@ -320,8 +360,9 @@ struct job {
     struct vb_again *again; /* one for each rank */
     int n_again;            /* number of starts so far, and of those that are planned */
     bool said_none;         /* the user knows that no rank can be started again now */
-    bool judged;            /* vb_job_judge() was called, after all ranks have ended */
-    struct pollfd *fds;     /* the signal pipe, begun_fd, then the descriptors of the relay */
+    struct vb_adding adding;
+    bool judged;        /* vb_job_judge() was called, after all ranks have ended */
+    struct pollfd *fds; /* the signal pipe, begun_fd, then the descriptors of the relay */
 };
 
 /* Enters a stage, unless the job is already in this stage or a later one. */
@@ -340,6 +381,9 @@ void vb_job_check_suspect(struct job *job);
 
 /* Reads the news of ranks, and returns whether the job may go on without one of them. */
 bool vb_job_has_begun(struct job *job);
+
+/* Says how a rank has died. */
+void vb_job_say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on);
 
 bool vb_job_is_stopped(const struct job *job, int rank); /* by SIGSTOP; on this host only */
 
@@ -368,5 +412,23 @@ void vb_job_restart_later(struct job *job, int rank);
 
 /* Starts the ranks whose pause is over. */
 vb_status vb_job_check_restarts(struct job *job);
+
+/* Starts a process that joins the job, in the place of a rank. */
+vb_status vb_job_start_joiner(struct job *job, int rank);
+
+/* ---- ranks that the user adds (supervise_add.c) ---------------------------------------------- */
+
+/* Returns whether more ranks than those of the start can join the job. */
+bool vb_job_takes_more(const struct vb_supervise_opts *o);
+
+/* Takes requests of ranks, starts what they ask for, and answers. */
+void vb_job_check_add(struct job *job);
+
+/* Returns whether a rank was added and does not train yet. */
+bool vb_job_comes(const struct job *job, int rank);
+
+/* Such a rank has ended, or its program is not the one of this host. The job goes on. */
+void vb_job_end_of_newcomer(struct job *job, int rank, const siginfo_t *info);
+void vb_job_wrong_program(struct job *job, int rank, const char *why);
 
 #endif

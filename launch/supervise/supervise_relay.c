@@ -24,6 +24,7 @@
 
 #define PREFIX_MAX 80     /* size of "[HOST rank 1023] " and a line end; a long HOST is truncated */
 #define LAST_LINE_MAX 240 /* number of bytes kept of the last line */
+#define ERROR_MARK "error "
 #define SINK_BYTES (1 << 16)
 #define SAY_BYTES 512 /* size of a line of the supervisor itself */
 #define SAY_LINES 24  /* number of such lines for which there is always space */
@@ -39,12 +40,14 @@ struct sink {
 struct stream {
     int fd; /* -1: it has ended */
     int rank;
+    int number;      /* by which the user knows the rank; -1: not known yet */
     int log_fd;      /* -1: no log; both streams of a rank have the same log */
     bool stuck;      /* the buffer waits for space in the sink */
     bool hello_done; /* the hello has come, or none is expected */
     const char *host;
-    struct sink *to, *then;   /* the sink until the hello, and after it */
-    char last[LAST_LINE_MAX]; /* the last line that was passed on */
+    struct sink *to, *then;    /* the sink until the hello, and after it */
+    char last[LAST_LINE_MAX];  /* the last line that was passed on */
+    char error[LAST_LINE_MAX]; /* the last one that begins with "error" */
     size_t len;
     char buf[STREAM_BYTES];
 };
@@ -60,9 +63,23 @@ struct vb_relay {
     struct stream streams[];
 };
 
+void vb_relay_grow(struct vb_relay *relay)
+{
+    int rank = relay->n_streams / 2, i;
+
+    for (i = 0; i < 2; i++) {
+        struct stream *s = &relay->streams[relay->n_streams++];
+
+        s->fd = s->log_fd = -1;
+        s->rank = rank;
+        s->number = -1;
+        s->to = s->then = &relay->err;
+    }
+}
+
 vb_status vb_relay_create(const struct vb_relay_opts *opts, struct vb_relay **relay_p)
 {
-    int n = 2 * opts->ranks, i;
+    int n = 2 * (opts->room > opts->ranks ? opts->room : opts->ranks), i;
     struct vb_relay *relay = calloc(1, sizeof(*relay) + (size_t)n * sizeof(relay->streams[0]));
 
     if (relay == NULL)
@@ -70,12 +87,11 @@ vb_status vb_relay_create(const struct vb_relay_opts *opts, struct vb_relay **re
     relay->out.fd = STDOUT_FILENO;
     relay->err.fd = STDERR_FILENO;
     relay->err.lines = true;
-    relay->n_streams = n;
     relay->o = *opts;
-    for (i = 0; i < n; i++) {
-        relay->streams[i].fd = relay->streams[i].log_fd = -1;
-        relay->streams[i].to = relay->streams[i].then = &relay->err;
-    }
+    for (i = 0; i < opts->ranks; i++)
+        vb_relay_grow(relay);
+    for (i = 0; i < relay->n_streams; i++)
+        relay->streams[i].number = i / 2;
     *relay_p = relay;
     return VB_OK;
 }
@@ -136,7 +152,7 @@ static vb_status log_path(const struct vb_relay *relay, int rank, char path[PATH
     return VB_OK;
 }
 
-vb_status vb_relay_log(struct vb_relay *relay, int rank)
+static vb_status begin_log(struct vb_relay *relay, int rank, bool appends)
 {
     struct stream *out = &relay->streams[2 * (size_t)rank];
     char path[PATH_MAX];
@@ -145,12 +161,28 @@ vb_status vb_relay_log(struct vb_relay *relay, int rank)
 
     if (relay->o.logs == NULL && relay->o.run == NULL)
         return VB_OK;
-    st = log_path(relay, rank, path);
+    st = log_path(relay, out->number, path);
     if (st == VB_OK)
-        st = open_log(path, relay->o.logs == NULL && relay->o.append, &fd);
+        st = open_log(path, appends, &fd);
     if (st == VB_OK)
         out[0].log_fd = out[1].log_fd = fd;
     return st;
+}
+
+vb_status vb_relay_log(struct vb_relay *relay, int rank)
+{
+    return begin_log(relay, rank, relay->o.logs == NULL && relay->o.append);
+}
+
+/* Without a log the rank trains all the same. */
+void vb_relay_number(struct vb_relay *relay, int rank, int number)
+{
+    struct stream *out = &relay->streams[2 * (size_t)rank];
+
+    if (out->number >= 0)
+        return;
+    out[0].number = out[1].number = number;
+    (void)begin_log(relay, rank, true);
 }
 
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd)
@@ -290,7 +322,7 @@ static void write_log(struct vb_relay *relay, const struct stream *s, const char
         if (n < 0) {
             vb_relay_say(relay, "cannot write %s/rank%s%d%s, and this log ends here: %s",
                          relay->o.logs != NULL ? relay->o.logs : relay->o.run,
-                         relay->o.logs != NULL ? "-" : "", s->rank,
+                         relay->o.logs != NULL ? "-" : "", s->number,
                          relay->o.logs != NULL ? ".log" : "/log.txt", strerror(errno));
             close_log(relay, s->rank);
             return;
@@ -306,6 +338,8 @@ static bool take_hello(const struct vb_relay *relay, struct stream *s, const cha
     char line[SAY_BYTES];
 
     snprintf(s->last, sizeof(s->last), "%.*s", (int)(n < LAST_LINE_MAX ? n : LAST_LINE_MAX), from);
+    if (strncmp(s->last, ERROR_MARK, strlen(ERROR_MARK)) == 0)
+        memcpy(s->error, s->last, sizeof(s->error));
     if (s->hello_done)
         return false;
     snprintf(line, sizeof(line), "%.*s", (int)(n < SAY_BYTES ? n : SAY_BYTES), from);
@@ -334,6 +368,15 @@ static bool take_news(struct vb_relay *relay, const struct stream *s, const char
     return true;
 }
 
+static int write_prefix(const struct stream *s, char prefix[PREFIX_MAX])
+{
+    const char *host = s->host != NULL ? s->host : "", *blank = s->host != NULL ? " " : "";
+
+    if (s->number < 0)
+        return snprintf(prefix, PREFIX_MAX, "[%.60s%sjoiner] ", host, blank);
+    return snprintf(prefix, PREFIX_MAX, "[%.60s%srank %d] ", host, blank, s->number);
+}
+
 /* Passes on the first line in a stream's buffer. Returns the number of bytes taken. */
 static size_t pass_line(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
 {
@@ -352,8 +395,7 @@ static size_t pass_line(struct vb_relay *relay, struct stream *s, const char *fr
         show(relay, from, n);
         return taken;
     }
-    prefix_len = snprintf(prefix, PREFIX_MAX, "[%.60s%srank %d] ", s->host != NULL ? s->host : "",
-                          s->host != NULL ? " " : "", s->rank);
+    prefix_len = write_prefix(s, prefix);
     s->stuck = room(s->to) < (size_t)prefix_len + n + 1;
     if (s->stuck)
         return 0;
@@ -425,6 +467,16 @@ const char *vb_relay_last_line(struct vb_relay *relay, int rank)
     while (err->fd >= 0 && !err->stuck && read_stream(relay, err))
         ;
     return err->last;
+}
+
+const char *vb_relay_last_error(struct vb_relay *relay, int rank)
+{
+    struct stream *err = &relay->streams[2 * (size_t)rank + 1];
+    const char *text;
+
+    (void)vb_relay_last_line(relay, rank);
+    text = err->error + (err->error[0] != '\0' ? strlen(ERROR_MARK) : 0);
+    return text;
 }
 
 /* ---- out of a sink --------------------------------------------------------------------------- */

@@ -20,6 +20,12 @@ static bool can_join(const struct job *job)
     return !job->o->outlive || job->pids[0] > 0;
 }
 
+/* A rank that has ended well may also be one that the user has removed. */
+static bool is_done(const struct job *job)
+{
+    return job->ended_well && vb_relay_printed(job->relay);
+}
+
 static void drop(struct job *job, int rank)
 {
     job->again[rank].at_ns = 0;
@@ -58,13 +64,14 @@ static void forget(struct job *job, int rank)
     job->causes.blames[rank].peer = -1;
     if (job->o->elastic)
         job->causes.numbers[rank] = -1; /* until it has joined */
+    job->causes.trains[rank] = -1;
     if (job->remote != NULL) {
         job->remote->n_hello -= job->remote->has_hello[rank];
         job->remote->has_hello[rank] = false;
     }
 }
 
-static vb_status start(struct job *job, int rank)
+vb_status vb_job_start_joiner(struct job *job, int rank)
 {
     const char *host = job->remote != NULL ? vb_remote_host(job->remote, rank) : NULL;
     struct vb_child child;
@@ -77,6 +84,17 @@ static vb_status start(struct job *job, int rank)
     job->pids[rank] = child.pid;
     job->in_fds[rank] = child.in_fd;
     job->alive++;
+    return VB_OK;
+}
+
+static vb_status start(struct job *job, int rank)
+{
+    const char *host = job->remote != NULL ? vb_remote_host(job->remote, rank) : NULL;
+    vb_status st = vb_job_start_joiner(job, rank);
+
+    if (st != VB_OK)
+        return st;
+    job->again[rank].added = false;
     vb_relay_warn(job->relay, "rank %d is started again%s%s (%d of %d, --restart)", rank,
                   host != NULL ? " on host " : "", host != NULL ? host : "",
                   job->again[rank].number, job->o->restarts);
@@ -108,7 +126,7 @@ vb_status vb_job_check_restarts(struct job *job)
     for (i = 0; i < job->ranks && st == VB_OK; i++) {
         if (job->again[i].at_ns == 0)
             continue;
-        if (job->stage != RUNNING || job->alive == 0 || job->ended_well) {
+        if (job->stage != RUNNING || job->alive == 0 || is_done(job)) {
             job->again[i].at_ns = 0;
         } else if (!can_join(job)) {
             drop(job, i);

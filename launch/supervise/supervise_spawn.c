@@ -75,7 +75,7 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     s->remote = remote;
     s->argv = o->argv;
     s->joiner = o->joiner;
-    s->tells = o->elastic && remote == NULL;
+    s->tells = (o->elastic || vb_job_takes_more(o)) && remote == NULL;
     if (remote != NULL)
         return VB_OK;
     s->program = o->program != NULL ? o->program : "/proc/self/exe";

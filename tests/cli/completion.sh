@@ -66,6 +66,9 @@ expect 'verbena bench st' 'step'
 expect 'verbena bench step --model len' 'lenet'
 expect 'verbena data info fi' 'file.csr'
 expect 'verbena report fo' 'folder'
+expect 'verbena ctl fo' 'folder'
+expect 'verbena ctl folder re' 'remove'
+expect 'verbena ctl --json folder _' 'checkpoint stop remove add'
 expect 'verbena completion _' 'bash zsh'
 expect 'verbena nonsense --' ''
 
@@ -104,7 +107,7 @@ if command -v zsh >/dev/null; then
            'verbena train lenet --run f=verbena train lenet --run folder/'
            'verbena bench step --model len=verbena bench step --model lenet '
            'verbena data inf=verbena data info ' 'verbena help trai=verbena help train '
-           'verbena eval fi=verbena eval file.csr ')
+           'verbena eval fi=verbena eval file.csr ' 'verbena ctl folder rem=verbena ctl folder remove ')
     # the expected line follows "=verbena"
     printf '%s\n' "${lines[@]%%=verbena*}" | in_zsh || fail "zsh: exit code $?"
     printf '<verbena%s>\n' "${lines[@]##*=verbena}" | diff - "$dir/out" || fail "zsh: other offers, see above"

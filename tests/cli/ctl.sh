@@ -16,13 +16,11 @@ refused 2 'name a run folder and a command'
 refused 2 'name a run folder and a command' "$dir"
 refused 2 'unknown command' "$dir" explode
 refused 2 'remove takes the number of a rank' "$dir" remove
-refused 2 'remove takes the number of a rank' "$dir" stop 3
+refused 2 'the others take nothing' "$dir" stop 3
 refused 2 "'x' is not the number of a rank" "$dir" remove x
 refused 2 "'-1' is not the number of a rank" "$dir" remove -- -1
 refused 2 "'4294967297' is not the number of a rank" "$dir" remove 4294967297
 refused 2 "'+1' is not the number of a rank" "$dir" remove +1
-refused 2 '--join' "$dir" add host:2
-! grep -q add < <("$verbena" ctl "$dir" explode 2>&1) || fail "add is offered as a command"
 refused 1 'cannot open the run folder' "$dir/none" stop
 refused 1 'no job that listens writes to' "$dir" stop
 

@@ -196,6 +196,43 @@ ssh_of() {
     done 2>/dev/null
 }
 
+# ctl CODE PATTERN ARGUMENTS...: asks the job of elastic_job, which must answer so
+ctl() {
+    local want=$1 pattern=$2 got
+    shift 2
+    timeout 100 "$verbena" ctl "$dir/run" "$@" >"$dir/answer" 2>&1
+    got=$?
+    [ $got = "$want" ] || fail "ctl $*: exit $got, expected $want: $(cat "$dir/answer" "$dir/err")"
+    grep -qE "$pattern" "$dir/answer" || fail "ctl $*: $(cat "$dir/answer")"
+}
+
+# Ranks are added to a running job, on hosts of the list and on others. If that cannot be, the job goes on.
+add_hosts() {
+    local mode
+    for mode in sync async; do
+        elastic_job 10.98.0.1,10.98.0.2 --mode $mode
+        for ((i = 0; i < 600; i++)); do
+            [ ! -S "$dir/run/ctl.sock" ] || break
+            sleep 0.05
+        done
+        ctl 0 '^add: rank [0-9]+ has joined on host 10\.98\.0\.3$' add 10.98.0.3
+        [ -n "$(of_host 3)" ] || fail "add, $mode: no rank is on host 3"
+        ctl 0 '^add: rank [0-9]+ has joined on host 10\.98\.0\.2$' add 10.98.0.2:1
+        grep -qE '^steps/s: [0-9.]+ before, [0-9.]+ after$' "$dir/answer" || fail "add, $mode: no rates: $(cat "$dir/answer")"
+        ctl 2 'name a host' add 1
+        ctl 2 'host 10\.98\.0\.9 cannot be reached: it is down' add 10.98.0.9:2
+        ctl 2 'host 10\.98\.0\.4 cannot run .*its architecture is riscv128' add 10.98.0.4
+        ctl 2 'host nobody@10\.98\.0\.3 cannot be reached: .*; fix: ' add nobody@10.98.0.3
+        said "add, $mode" 'host 10.98.0.9 cannot be reached: it is down.*; training goes on'
+        kill -KILL "$(of_host 3 | sort -n | tail -n 1)"
+        said "add, $mode" 'training goes on'
+        stops_well "add, $mode"
+        jq -e '[.per_rank[].host] as $h | ($h | map(select(. == "host-1")) | length) >= 1 and ($h | map(select(. == "host-2")) | length) == 2' \
+            "$dir/out" >/dev/null || fail "add, $mode: $(jq -c '[.per_rank[].host]' "$dir/out")"
+        [[ $err != *verbena-begun* ]] || fail "add, $mode: $err"
+    done
+}
+
 elastic_hosts() {
     local what victim i
     # A reaper on its host proves the death of a rank, so that even one of two goes on without asking anybody.
@@ -257,6 +294,8 @@ elastic_hosts() {
     said "started again" 'rank 2 on host 10.98.0.2 died: signal 9 \(Killed\); training goes on without it'
     said "started again" 'rank 2 .* was lost'
     stops_well "started again"
+
+    add_hosts
 
     # The supervisor is killed.
     elastic_job 10.98.0.1,10.98.0.2,10.98.0.3

@@ -52,7 +52,7 @@ static void the_lost_peer_is_found(void **state)
     int by = -1;
 
     (void)state;
-    assert_int_equal(vb_causes_init(&c, 4), VB_OK);
+    assert_int_equal(vb_causes_init(&c, 4, 4), VB_OK);
     assert_null(vb_causes_find(&c, 2, &by));
     vb_causes_take(&c, 2, " lost 1 silent for 3.0 s");
     assert_int_equal(vb_causes_find(&c, 2, &by)->peer, 1);
@@ -74,7 +74,7 @@ static void who_comes_back_has_another_number(void **state)
     int by;
 
     (void)state;
-    assert_int_equal(vb_causes_init(&c, 3), VB_OK);
+    assert_int_equal(vb_causes_init(&c, 3, 3), VB_OK);
     c.numbers[1] = -1; /* started again */
     assert_int_equal(vb_causes_number(&c, 1), 1);
     vb_causes_take(&c, 0, " lost 1 late news of the one before");
@@ -89,6 +89,35 @@ static void who_comes_back_has_another_number(void **state)
     vb_causes_fini(&c);
 }
 
+/* Ranks that are added have no number until they say it, and say when they train. */
+static void ranks_are_added(void **state)
+{
+    static const char *const bad[] = {" add 1 0 host", " add 1 65 host", " add 1 2", " add x 2 h",
+                                      " trains -1"};
+    struct vb_causes c;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(vb_causes_init(&c, 2, 4), VB_OK);
+    for (i = 0; i < VB_COUNT(bad); i++)
+        vb_causes_take(&c, 1, bad[i]);
+    assert_int_equal(c.ask.n, 0);
+    vb_causes_take(&c, 1, " add 5 2 user@host");
+    assert_int_equal(c.ask.by, 1);
+    assert_int_equal(c.ask.number, 5);
+    assert_int_equal(c.ask.n, 2);
+    assert_string_equal(c.ask.host, "user@host");
+    vb_causes_take(&c, 2, " trains 9"); /* there is no such rank yet */
+    vb_causes_grow(&c);
+    assert_int_equal(c.trains[2], -1);
+    vb_causes_take(&c, 2, " number 9");
+    assert_int_equal(c.trains[2], -1);
+    vb_causes_take(&c, 2, " trains 9");
+    assert_int_equal(c.trains[2], 9);
+    assert_int_equal(vb_causes_number(&c, 2), 9);
+    vb_causes_fini(&c);
+}
+
 static void invalid_news_are_ignored(void **state)
 {
     static const char *const bad[] = {"",           " lost",     " lost 4 x",
@@ -98,7 +127,7 @@ static void invalid_news_are_ignored(void **state)
     int by;
 
     (void)state;
-    assert_int_equal(vb_causes_init(&c, 4), VB_OK);
+    assert_int_equal(vb_causes_init(&c, 4, 4), VB_OK);
     for (i = 0; i < VB_COUNT(bad); i++)
         vb_causes_take(&c, 0, bad[i]);
     vb_causes_take(&c, 4, " lost 1 x");
@@ -115,7 +144,7 @@ static void news_come_through_a_pipe(void **state)
     int fds[2], by;
 
     (void)state;
-    assert_int_equal(vb_causes_init(&c, 3), VB_OK);
+    assert_int_equal(vb_causes_init(&c, 3, 3), VB_OK);
     assert_int_equal(pipe2(fds, O_NONBLOCK), 0);
     assert_false(vb_causes_read(&c, fds[0]));
     assert_int_equal(write(fds[1], "0 lost 2 sil", 12), 12);
@@ -204,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lost_peer_is_found),
         cmocka_unit_test(who_comes_back_has_another_number),
+        cmocka_unit_test(ranks_are_added),
         cmocka_unit_test(invalid_news_are_ignored),
         cmocka_unit_test(news_come_through_a_pipe),
         cmocka_unit_test(kills_are_counted_with_cgroups_2),

@@ -373,7 +373,7 @@ static void only_whole_numbers_are_taken(void **state)
 
     (void)state;
     vb_launch_on_reaped(&launch, take_reaped, NULL); /* nobody tells */
-    launch.reaped = vb_reaped_create();
+    launch.reaped = vb_reaped_create(NULL);
     assert_non_null(launch.reaped);
     vb_launch_on_reaped(&launch, take_reaped, NULL);
     vb_reaped_take(launch.reaped, text, strlen(text));
