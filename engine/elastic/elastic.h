@@ -9,6 +9,8 @@
 #include "engine/sums/sums.h"
 #include "engine/train/train.h"
 
+#include <pthread.h>
+
 /* ---- recovery (recover.c) -------------------------------------------------------------------- */
 
 #define VB_RECOVERY_LOST 16
@@ -88,6 +90,9 @@ struct vb_trainer_form {
     int failed;         /* how often in a row forming was given up */
     uint64_t before_ns; /* forming is not tried again before this time */
     int next_id;        /* the first id that nobody has had */
+    struct vb_window_ahead *ahead; /* memory for the next group; NULL: none is allocated */
+    struct vb_group *closing;      /* by the thread `closer`; NULL: none */
+    pthread_t closer;
     uint64_t at_ns[VB_FORM_PARTS];
     uint64_t state_bytes;                            /* of the state that joiners got */
     struct vb_op ops[VB_FORM_SLOTS][VB_CALLERS_MAX]; /* of send.c: it must outlive the group */
@@ -148,6 +153,7 @@ bool vb_train_may_lead(const struct vb_trainer *t);
  * an old member is gone, vb_train_recover() finds out which group the members go on in.
  *
  * vb_train_form_mark(): a part of it ends now.
+ * vb_train_form_ahead(): one follows soon: begins to allocate its memory, and does not wait.
  * vb_train_form_prepare(): opens the new group, and takes the seat in it; everything that hangs on
  * the group is made anew, and joiners get the state.
  * vb_train_form_back(): takes the old seat again, also after a failure of the above. Then all
@@ -155,9 +161,10 @@ bool vb_train_may_lead(const struct vb_trainer *t);
  * vb_train_form_switch(): the members go over: commits that in the old group, and takes the new
  * seat.
  * vb_train_form_enter(): all ranks of the new group meet in it for the first time.
- * vb_train_form_undo(): the members stay in the old group.
- * vb_train_form_done(): all have met again since then: closes the old one. */
+ * vb_train_form_undo(): the members stay in the old group, maybe because nobody has come.
+ * vb_train_form_done(): all have met again since then: a thread closes the old one. */
 void vb_train_form_mark(struct vb_trainer *t, enum vb_form_part part);
+void vb_train_form_ahead(struct vb_trainer *t);
 vb_status vb_train_form_prepare(struct vb_trainer *t, const struct vb_meeting *meeting);
 vb_status vb_train_form_back(struct vb_trainer *t, bool ready, bool *all_p);
 vb_status vb_train_form_switch(struct vb_trainer *t);

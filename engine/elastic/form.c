@@ -35,6 +35,47 @@ void vb_train_form_mark(struct vb_trainer *t, enum vb_form_part part)
     t->form.at_ns[part] = vb_clock_ns();
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+void vb_train_form_ahead(struct vb_trainer *t)
+{
+    size_t lens[VB_WINDOWS_AHEAD];
+    int n = t->ops->ahead != NULL ? t->ops->ahead(t, t->world + 1, lens) : 0;
+
+    if (n > 0 && t->form.ahead == NULL &&
+        vb_window_ahead_begin(t->place.group, lens, n, &t->form.ahead) != VB_OK)
+        t->form.ahead = NULL; /* the windows allocate it themselves */
+}
+
+static void end_ahead(struct vb_trainer *t)
+{
+    vb_window_ahead_end(t->form.ahead);
+    t->form.ahead = NULL;
+}
+
+/* The kernel needs long to free many pages, too. */
+static void *close_main(void *group)
+{
+    vb_group_close(group);
+    return NULL;
+}
+
+static void wait_for_closer(struct vb_trainer *t)
+{
+    if (t->form.closing != NULL)
+        pthread_join(t->form.closer, NULL);
+    t->form.closing = NULL;
+}
+
+static void close_beside(struct vb_trainer *t, struct vb_group *group)
+{
+    wait_for_closer(t);
+    if (pthread_create(&t->form.closer, NULL, close_main, group) == 0)
+        t->form.closing = group;
+    else
+        vb_group_close(group);
+}
+
 /* ---- seats ----------------------------------------------------------------------------------- */
 
 static struct vb_trainer_seat own_seat(const struct vb_trainer *t)
@@ -161,6 +202,7 @@ vb_status vb_train_form_prepare(struct vb_trainer *t, const struct vb_meeting *m
     struct vb_trainer_form *f = &t->form;
     vb_status st;
 
+    wait_for_closer(t); /* what belongs to that group is used for the next one */
     f->under_way = true;
     f->old_step = t->step;
     f->old_world = t->world;
@@ -174,7 +216,11 @@ vb_status vb_train_form_prepare(struct vb_trainer *t, const struct vb_meeting *m
     vb_train_form_mark(t, VB_FORM_OPENED);
     vb_group_begin_at(f->other.group, t->step);
     swap_seats(t);
-    return make_anew(t);
+    vb_group_take_ahead(t->place.group, f->ahead);
+    st = make_anew(t);
+    vb_group_take_ahead(t->place.group, NULL);
+    end_ahead(t);
+    return st;
 }
 
 vb_status vb_train_form_back(struct vb_trainer *t, bool ready, bool *all_p)
@@ -245,6 +291,7 @@ void vb_train_form_undo(struct vb_trainer *t)
 {
     struct vb_trainer_form *f = &t->form;
 
+    end_ahead(t);
     if (!f->under_way)
         return;
     f->under_way = f->prepared = false;
@@ -264,7 +311,9 @@ void vb_train_form_done(struct vb_trainer *t)
     t->form.old_world = 0; /* also on a joiner */
     if (t->form.switched) {
         vb_group_is_before(t->place.group, NULL);
-        close_seat(&t->form.other);
+        if (t->form.other.group != NULL && !t->form.other.borrowed)
+            close_beside(t, t->form.other.group);
+        t->form.other = (struct vb_trainer_seat){.group = NULL};
     }
     t->form.switched = false;
 }
@@ -275,6 +324,8 @@ void vb_train_form_close(struct vb_trainer *t)
         return;
     vb_train_form_undo(t);
     vb_train_form_done(t);
+    wait_for_closer(t);
+    end_ahead(t);
 }
 
 /* ---- recoveries ------------------------------------------------------------------------------ */
@@ -347,8 +398,11 @@ static vb_status make_with_members(struct vb_trainer *t, int64_t step)
     if (st == VB_OK && t->step != step)
         st = vb_err(VB_ERR_INPUT, "the job is at step %lld, but has invited for step %lld",
                     (long long)t->step, (long long)step);
+    vb_group_take_ahead(t->place.group, t->form.ahead);
     if (st == VB_OK)
         st = t->ops->form(t);
+    vb_group_take_ahead(t->place.group, NULL);
+    end_ahead(t);
     if (st == VB_OK)
         st = vb_train_take_state(t);
     if (st != VB_OK)
@@ -359,8 +413,12 @@ static vb_status make_with_members(struct vb_trainer *t, int64_t step)
 vb_status vb_train_form_meet(struct vb_trainer *t)
 {
     struct vb_invitation inv;
-    vb_status st = vb_caller_wait(t->joiner->caller, 0, &inv);
+    vb_status st;
 
+    vb_train_form_ahead(t);
+    if (t->form.ahead != NULL)
+        vb_window_ahead_wait(t->form.ahead);
+    st = vb_caller_wait(t->joiner->caller, 0, &inv);
     if (st != VB_OK)
         return st;
     if (t->o->hooks.numbered != NULL)

@@ -22,8 +22,8 @@ static int room(const struct vb_trainer *t)
     return most - t->world;
 }
 
-/* Invites those who wait. If one has gone meanwhile, it is missing in the new group, which is then
- * given up. */
+/* Invites those who wait. If all have gone meanwhile, no group is formed. If one goes now, it is
+ * missing in the new group, which is then given up. */
 static void invite(struct vb_trainer *t, struct call *c)
 {
     struct vb_group *group = t->place.group;
@@ -31,7 +31,10 @@ static void invite(struct vb_trainer *t, struct call *c)
     int i, n = vb_group_callers(group);
 
     n = n < room(t) ? n : room(t);
-    c->world = t->world + (n > 0 ? n : 0);
+    n = n > 0 ? n : 0;
+    if (n == 0 && t->o->hooks.form == NULL)
+        return;
+    c->world = t->world + n;
     snprintf(inv.root, sizeof(inv.root), "%s", c->root);
     inv.world = c->world;
     for (i = 0; i < n; i++) {
@@ -142,6 +145,7 @@ vb_status vb_run_form(struct vb_trainer *t, struct run_stop *stop)
         if (fd >= 0)
             (void)close(fd);
         vb_run_stop_formed(stop, false);
+        vb_train_form_undo(t);
         return st;
     }
     t->form.next_id = c.next_id;

@@ -23,6 +23,8 @@ _Static_assert(VB_RUN_FORM < 1 << 6, "a note has room for it");
 #define KIND_SHIFT (SIGNAL_BITS + SIGNAL_SHIFT)
 #define AGAIN_NS UINT64_C(100000000) /* the lead repeats itself after this time */
 #define PAUSE_NS 200000
+/* The members form a new group after so many steps: they allocate memory for it during the last. */
+#define FORM_STEPS 2
 #define LEAVE_NS UINT64_C(5000000000) /* others that do not answer count as gone, or do soon */
 
 /* What hangs on a group. */
@@ -258,11 +260,12 @@ static vb_status not_confirmed(const struct run_stop *s, int rank, int timeout_m
                   vb_group_host(group, rank), timeout_ms / 1000);
 }
 
-/* The lead makes the next step the last one. */
+/* The lead makes the next step, or the one of FORM_STEPS, the last one. */
 static vb_status decide(struct run_stop *s, int number)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};
-    uint32_t note = stop_at(s->t, (uint32_t)number, s->t->step + 1);
+    int64_t last = s->t->step + (number == VB_RUN_FORM ? FORM_STEPS : 1);
+    uint32_t note = stop_at(s->t, (uint32_t)number, last);
     int timeout_ms = s->t->o->group.timeout_ms > 0 ? s->t->o->group.timeout_ms : 60000;
     uint64_t now = vb_clock_ns(), deadline = now + (uint64_t)timeout_ms * 1000000, again = now;
     vb_status st = VB_OK;
@@ -286,7 +289,19 @@ static vb_status decide(struct run_stop *s, int number)
     return st;
 }
 
-/* Returns whether the lead wants the members to form a new group after the next step. */
+/* Returns whether a checkpoint would be under way when a group is formed. If they are so frequent
+ * that this is always so, the members wait for it. */
+static bool saves_then(const struct vb_trainer *t)
+{
+    int64_t i;
+
+    for (i = 1; i <= FORM_STEPS && t->o->save.every > FORM_STEPS; i++)
+        if (vb_trainer_is_due(t->o->save.every, t->step + i))
+            return true;
+    return t->saved.held;
+}
+
+/* Returns whether the lead wants the members to form a new group after FORM_STEPS steps. */
 static bool is_to_form(const struct run_stop *s)
 {
     const struct vb_trainer *t = s->t;
@@ -297,8 +312,8 @@ static bool is_to_form(const struct run_stop *s)
         return false;
     if (hooks->form != NULL && hooks->form(hooks->form_arg, t->step))
         wanted = true;
-    return wanted && t->step + 1 < t->recipe.steps && !t->saved.held &&
-           !vb_trainer_is_due(t->o->save.every, t->step + 1) && vb_clock_ns() >= t->form.before_ns;
+    return wanted && t->step + FORM_STEPS < t->recipe.steps && !saves_then(t) &&
+           vb_clock_ns() >= t->form.before_ns;
 }
 
 /* Returns whether the step in a note is the one that this rank has completed. */
@@ -320,6 +335,8 @@ vb_status vb_run_stop_check(struct run_stop *s, int *signal_p)
         *signal_p = number;
     else if (is_here(s, last))
         *signal_p = (int)signal_of(last);
+    else if (signal_of(last) == VB_RUN_FORM)
+        vb_train_form_ahead(s->t);
     else if (s->t->leads && number == 0)
         number = (int)atomic_load_explicit(&l->asked, memory_order_acquire);
     if (l != NULL && last == 0 && number == 0 && s->t->leads && is_to_form(s))

@@ -148,6 +148,14 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
     return st == VB_OK ? choose_bucket(b) : st;
 }
 
+size_t vb_buckets_need(const struct vb_trainer *t, size_t n_params, int world)
+{
+    struct vb_coll_opts opts = t->o->sums.coll;
+
+    opts.in_flight = VB_BUCKET_REQUESTS;
+    return vb_coll_need(world, (n_params + 1) * sizeof(float), &opts);
+}
+
 void vb_buckets_close(struct vb_buckets *b)
 {
     if (b == NULL || b->coll == NULL)

@@ -85,8 +85,7 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
     if (h->ranks == NULL || h->bases == NULL || h->grads == NULL || h->squares == NULL ||
         h->params_out == NULL || h->state_out == NULL || h->room == NULL)
         return vb_err_sys("calloc");
-    st = vb_window_create(t->place.group, sizeof(struct shared_head) + copy_bytes * (size_t)copies,
-                          &h->win);
+    st = vb_window_create(t->place.group, vb_shared_update_need(copy_bytes, copies), &h->win);
     if (st != VB_OK)
         return st;
     r = find_windows(h, buckets);
@@ -119,6 +118,11 @@ void vb_shared_update_destroy(struct vb_shared_update *h)
     free(h->state_out);
     free(h->room);
     free(h);
+}
+
+size_t vb_shared_update_need(size_t copy_bytes, int copies)
+{
+    return sizeof(struct shared_head) + copy_bytes * (size_t)copies;
 }
 
 void *vb_shared_update_memory(const struct vb_shared_update *h)

@@ -37,6 +37,9 @@ void vb_buckets_destroy(struct vb_buckets *b);
 
 /* Returns the buffer that the backward pass writes gradients to. */
 float *vb_buckets_grads(struct vb_buckets *b);
+/* Returns the length of the window that vb_buckets_create() creates in a group of so many ranks. */
+size_t vb_buckets_need(const struct vb_trainer *t, size_t n_params, int world);
+
 /* Returns a number of gradients; the link takes more time per byte for fewer gradients. */
 size_t vb_buckets_least(const struct vb_buckets *b);
 void vb_buckets_begin(struct vb_buckets *b);            /* called before the backward pass */
@@ -90,6 +93,9 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
 void vb_shared_update_regrouped(struct vb_shared_update *shared, const struct vb_buckets *buckets);
 void vb_shared_update_close(struct vb_shared_update *shared); /* collective */
 void vb_shared_update_destroy(struct vb_shared_update *shared);
+/* Returns the length of the window that vb_shared_update_create() creates. */
+size_t vb_shared_update_need(size_t copy_bytes, int copies);
+
 /* Returns this rank's memory. */
 void *vb_shared_update_memory(const struct vb_shared_update *shared);
 

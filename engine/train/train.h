@@ -319,7 +319,7 @@ struct vb_train_hooks {
     int (*stop)(void *arg);
     void *stop_arg;
     /* For tests: if it returns true on the lead, the members of a synchronous job form a new group
-     * after the next step, as if somebody waited to join. */
+     * after the next two steps, as if somebody waited to join. */
     bool (*form)(void *arg, int64_t step);
     void *form_arg;
     /* Called before each step on the rank that reports: returns what the user wants, and gets the

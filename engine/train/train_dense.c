@@ -582,6 +582,7 @@ const struct vb_trainer_ops vb_trainer_dense = {
     .regrouped = dense_regrouped,
     .form = vb_dense_form,
     .formed = vb_dense_formed,
+    .ahead = vb_dense_ahead,
     .forget = dense_forget,
     .evaluate = dense_evaluate,
     .params = dense_params,

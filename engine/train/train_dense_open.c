@@ -8,7 +8,8 @@
 #include <string.h>
 
 #define EVAL_BATCH 256 /* minimum batch for evaluation, if the model takes lists of pixels */
-#define FRONT_PART 8   /* the front has at most one FRONT_PART-th of all parameters */
+#define AHEAD_LEAST ((size_t)16 << 20) /* bytes; less is allocated within some milliseconds */
+#define FRONT_PART 8 /* the front has at most one FRONT_PART-th of all parameters */
 
 /* A linear first layer sees an image as a vector: only the number of pixels counts. Every other
  * layer sees channels, rows and columns. */
@@ -69,14 +70,26 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
     return t->kernels.text != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for a plan");
 }
 
-static bool shares_out(const struct vb_trainer *t, const struct dense *d)
+/* Returns whether the ranks share the update if all of them have mapped each other's memory. */
+static bool may_share(const struct vb_trainer *t, const struct dense *d)
 {
     int64_t least = t->o->sums.shared_update_min;
     bool large = least > 0 ? (int64_t)(d->n_params * sizeof(float)) >= least
                            : d->n_params >= VB_K_JOINT_LEAST;
 
-    return t->world > 1 && !t->replay.on && d->buckets != NULL && d->n_params <= VB_K_JOINT_MAX &&
-           large && vb_buckets_are_mapped(d->buckets);
+    return t->world > 1 && !t->replay.on && d->n_params <= VB_K_JOINT_MAX && large;
+}
+
+static bool shares_out(const struct vb_trainer *t, const struct dense *d)
+{
+    return d->buckets != NULL && may_share(t, d) && vb_buckets_are_mapped(d->buckets);
+}
+
+/* A joiner has no group yet; it knows only what the user has asked for. */
+static bool will_share(const struct vb_trainer *t, const struct dense *d)
+{
+    return d->shared != NULL || (vb_trainer_comes(t) && d->buckets == NULL && may_share(t, d) &&
+                                 t->o->group.transport == VB_TRANSPORT_SHM);
 }
 
 /* Allocates zeroed memory for so many copies, shared with the other ranks if they share the update.
@@ -99,7 +112,12 @@ static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t copy_
     first = d->copies.mem;
     if (copies > (t->async ? 1 : 2) && !t->leads && first.len_bytes > copy_bytes)
         first.len_bytes -= copy_bytes;
-    return st == VB_OK ? vb_mem_populate(&first) : st;
+    return st == VB_OK && !will_share(t, d) ? vb_mem_populate(&first) : st;
+}
+
+static size_t params_room(const struct dense *d)
+{
+    return (d->n_params + 15) / 16 * 16;
 }
 
 static int n_copies(const struct vb_trainer *t, const struct dense_copies *c)
@@ -111,7 +129,7 @@ static int n_copies(const struct vb_trainer *t, const struct dense_copies *c)
 static vb_status make_params(struct vb_trainer *t, struct dense *d)
 {
     int states = vb_k_rule_states(t->recipe.rule.kind);
-    size_t n = (d->n_params + 15) / 16 * 16, len = n * (size_t)(1 + states);
+    size_t n = params_room(d), len = n * (size_t)(1 + states);
     struct dense_copies *c = &d->copies;
     float *at;
     vb_status st;
@@ -267,11 +285,12 @@ static vb_status make_buckets(struct vb_trainer *t, struct dense *d)
 vb_status vb_dense_create(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
+    bool sums = !t->eval_only && !t->async;
     vb_status st = VB_OK;
 
-    if (!t->eval_only && !t->async)
+    if (sums && !vb_trainer_comes(t)) /* a joiner makes them with the members: vb_dense_form() */
         st = make_buckets(t, d);
-    if (st == VB_OK && d->buckets != NULL)
+    if (st == VB_OK && sums)
         st = vb_mem_map_private(d->n_params * sizeof(float), &d->pieces);
     if (st == VB_OK)
         st = make_params(t, d);
@@ -362,6 +381,21 @@ void vb_dense_formed(struct vb_trainer *t, bool stays)
     vb_buckets_destroy(a->buckets);
     vb_mem_unmap(&a->copies.mem);
     *a = (struct dense_aside){0};
+}
+
+int vb_dense_ahead(struct vb_trainer *t, int world, size_t *lens_bytes)
+{
+    struct dense *d = dense_of(t);
+
+    lens_bytes[0] = vb_buckets_need(t, d->n_params, world);
+    if (lens_bytes[0] < AHEAD_LEAST)
+        return 0;
+    if (!will_share(t, d))
+        return 1;
+    lens_bytes[1] = vb_shared_update_need(params_room(d) * sizeof(float) *
+                                              (size_t)(1 + vb_k_rule_states(t->recipe.rule.kind)),
+                                          d->copies.n);
+    return 2;
 }
 
 void vb_dense_close(struct vb_trainer *t)

@@ -106,6 +106,7 @@ vb_status vb_dense_compile(struct vb_trainer *t);
 vb_status vb_dense_create(struct vb_trainer *t);
 vb_status vb_dense_form(struct vb_trainer *t);
 void vb_dense_formed(struct vb_trainer *t, bool stays);
+int vb_dense_ahead(struct vb_trainer *t, int world, size_t *lens_bytes);
 void vb_dense_close(struct vb_trainer *t);
 void vb_dense_destroy(struct vb_trainer *t);
 

@@ -157,6 +157,10 @@ struct vb_trainer_ops {
     vb_status (*form)(struct vb_trainer *t);
     void (*formed)(struct vb_trainer *t, bool stays);
 
+    /* Returns the number of windows of form() that take long to allocate, at most VB_WINDOWS_AHEAD,
+     * in a group of about so many ranks, and fills in their lengths. NULL: 0. */
+    int (*ahead)(struct vb_trainer *t, int world, size_t *lens_bytes);
+
     /* Forgets what was computed ahead of the next step. NULL: nothing is. */
     void (*forget)(struct vb_trainer *t);
 

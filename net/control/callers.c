@@ -208,6 +208,18 @@ static bool leads(const struct control *c)
     return vb_agree_lead(c) == c->opts.rank;
 }
 
+/* Tells the user of the job, who may wonder why nobody has joined yet. */
+static void tell_caller(int fd)
+{
+    char text[SOCK_TEXT];
+    struct sock_addr at;
+
+    if (vb_sock_peer(fd, &at) != VB_OK)
+        return;
+    vb_sock_text(&at, text);
+    VB_LOG_INFO("a process at %s wants to join: it opens its data and its model first", text);
+}
+
 bool vb_callers_take(struct control *c, int fd, const struct auth_session *session)
 {
     struct caller *w = vb_callers_judge(c) == WIRE_WELCOME ? find_place(c->callers) : NULL;
@@ -221,6 +233,7 @@ bool vb_callers_take(struct control *c, int fd, const struct auth_session *sessi
     (void)vb_sock_keepalive(fd, 30000, 5000); /* its host may be gone */
     say_doors(c, w, waits);
     if (waits) {
+        tell_caller(fd);
         say(c, w, WIRE_JOB, c->callers->job, c->callers->job_len);
     } else if (w->fd >= 0) {
         w->leaves = true;

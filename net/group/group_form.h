@@ -9,6 +9,21 @@
 #include "net/control/root.h"
 #include "net/group/group.h"
 
+/* Memory for windows of a group that is opened later, at most VB_WINDOWS_AHEAD of them. A thread
+ * allocates it. Windows take it while they are created, if its length fits; the rest is freed at
+ * the end. */
+#define VB_WINDOWS_AHEAD 2
+struct vb_window_ahead;
+
+/* like: a group whose memory is placed in the same way; NULL: anywhere. Does not wait. */
+vb_status vb_window_ahead_begin(const struct vb_group *like, const size_t *lens_bytes, int n,
+                                struct vb_window_ahead **ahead_p);
+void vb_window_ahead_wait(struct vb_window_ahead *ahead); /* until all is allocated */
+void vb_window_ahead_end(struct vb_window_ahead *ahead);
+
+/* From now on windows of this group take this memory; NULL: none. */
+void vb_group_take_ahead(struct vb_group *group, struct vb_window_ahead *ahead);
+
 /* Where a new group meets, and this rank's place in it. */
 struct vb_meeting {
     char root[VB_ROOT_TEXT]; /* "HOST:PORT" of rank 0 of the new group */

@@ -143,10 +143,11 @@ struct vb_group {
     struct group_follower *followers;
     bool leaves; /* vb_group_leaves() */
     struct kept *kept;
-    _Atomic unsigned *heard;     /* for each rank, grows whenever data comes from it */
-    struct vb_traffic traffic;   /* bytes that the devices have moved */
-    struct vb_wait_stats *waits; /* one for each rank */
-    uint64_t waits_ns;           /* sum of ns of all ranks */
+    _Atomic unsigned *heard;       /* for each rank, grows whenever data comes from it */
+    struct vb_window_ahead *ahead; /* memory that windows take; NULL: none */
+    struct vb_traffic traffic;     /* bytes that the devices have moved */
+    struct vb_wait_stats *waits;   /* one for each rank */
+    uint64_t waits_ns;             /* sum of ns of all ranks */
 };
 
 static inline uint64_t group_deadline(const struct vb_group *g)
@@ -200,6 +201,10 @@ void vb_pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, s
 
 /* member.c: the transport of a rank that is not a member: a name without functions. */
 extern const struct vb_transport vb_transport_nobody;
+
+/* window_ahead.c: moves allocated memory of this length, or a little more, to *mem_p. Returns false
+ * if there is none. */
+bool vb_window_ahead_take(struct vb_window_ahead *ahead, size_t len_bytes, struct vb_mem *mem_p);
 
 /* window.c: vb_window_release() frees a window without waiting for the peers. vb_window_offer()
  * fills in all fields of an offer except the keys. */

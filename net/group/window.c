@@ -19,8 +19,11 @@ struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transpor
 /* All pages are allocated now, on the NUMA node of this rank, before a peer can touch them. */
 static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 {
-    vb_status st = vb_mem_map_shared("verbena-window", len, mem);
+    vb_status st;
 
+    if (vb_window_ahead_take(g->ahead, len, mem))
+        return VB_OK;
+    st = vb_mem_map_shared("verbena-window", len, mem);
     if (st == VB_OK && g->opts.topo != NULL)
         st = vb_placement_bind_range(g->opts.topo, g->opts.placement, g->opts.placement_rank,
                                      mem->ptr, mem->len_bytes);

@@ -54,7 +54,7 @@ static bool form(void *arg, int64_t step)
     const struct life *l = arg;
 
     return l->plan->after > 0 &&
-           (step == l->plan->after - 1 || (l->plan->often && step >= l->plan->after));
+           (step == l->plan->after - 2 || (l->plan->often && step >= l->plan->after));
 }
 
 static vb_status report(void *arg, const struct vb_train_result *result)
