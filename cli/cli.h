@@ -81,8 +81,7 @@ int cli_find_name(const struct cli_command *command, const char *what, const cha
                   const char *const *names, int n);
 
 /* Names of models, from the tables in engine/ and models/: no command is edited for a new model. */
-struct cli_names cli_model_names(bool nets); /* of models, for train; or of nets, for bench step */
-struct cli_names cli_table_names(void);      /* of tables of layers, for bench kernels */
+struct cli_names cli_model_names(bool nets); /* of models, for train; or of nets, for bench */
 
 /* Finds the model that the user has named. Returns -1 on success. Otherwise the function prints one
  * line and returns CLI_USAGE. If given is NULL, the line has the question and then all names. */

@@ -105,17 +105,6 @@ struct cli_names cli_model_names(bool nets)
     return names;
 }
 
-struct cli_names cli_table_names(void)
-{
-    struct cli_names names = {.n = 0};
-    int i, n;
-    const struct vb_layer_table *tables = vb_layer_tables(&n);
-
-    for (i = 0; i < n; i++)
-        add_name(&names, tables[i].name);
-    return names;
-}
-
 int cli_find_model(const struct cli_command *command, const char *question, const char *given,
                    const struct cli_names *names, const char **name_p)
 {

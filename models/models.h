@@ -36,9 +36,6 @@ struct vb_layer_table {
     bool pixels; /* the model is one linear layer, computed from lists of nonzero pixels */
 };
 
-/* Returns the array of all tables. The caller must not free the array. */
-const struct vb_layer_table *vb_layer_tables(int *n_p);
-
 /* Finds a table by name. Returns NULL if no table has that name. */
 const struct vb_layer_table *vb_layer_table_find(const char *name);
 
@@ -57,7 +54,7 @@ size_t vb_layer_table_params(const struct vb_layer_table *table);
 struct vb_model;
 
 struct vb_model_opts {
-    const char *name;                   /* the name of a table in vb_layer_tables() */
+    const char *name;                   /* the name of a table in models/tables.c */
     const struct vb_layer_table *table; /* a table used instead of the name; NULL: none */
     int batch_max;                      /* largest number of samples in a batch */
     const struct vb_k_plan *plan;       /* names the kernels; NULL: the fastest ones by timing */

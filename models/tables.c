@@ -78,12 +78,6 @@ static const struct vb_layer_table tables[] = {
     {"softmax", VB_COUNT(softmax), softmax, true},
 };
 
-const struct vb_layer_table *vb_layer_tables(int *n_p)
-{
-    *n_p = (int)VB_COUNT(tables);
-    return tables;
-}
-
 const struct vb_layer_table *vb_layer_table_find(const char *name)
 {
     size_t i;

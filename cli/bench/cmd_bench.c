@@ -47,14 +47,15 @@ static const struct vb_opt coll_opts[] = {
      .help = "transfer: measure only some of memcpy, put-latency, put, both, get-latency, get and "
              "round"},
     {"features", VB_OPT_INT, FIELD(features), "33762578", .min = 1, .max = INT64_C(1) << 32,
-     .arg = "N", .level = VB_OPT_MORE, .help = "sparse-allreduce, ps: all indices are below N"},
+     .arg = "N", .level = VB_OPT_MORE,
+     .help = "sparse-allreduce, ps, kernels of sparse-lr: all indices are below N"},
 };
 
 static const struct vb_opt model_opts[] = {
     {"model", VB_OPT_TEXT, FIELD(step.model), .arg = "MODEL",
-     .help = "softmax, mlp, lenet, alexnet or alexnet32; step also has sparse-lr"},
+     .help = "softmax, sparse-lr, lenet, mlp, alexnet or alexnet32"},
     {"batch", VB_OPT_INT, FIELD(batch), .min = 1, .max = 1 << 16, .arg = "B",
-     .help = "kernels: samples in a batch; by default 32, with --check 4"},
+     .help = "kernels: samples in a batch; by default 32, for sparse-lr 100, with --check 4"},
     {"check", VB_OPT_FLAG, FIELD(check),
      .help = "kernels: do not time the kernels, but show what they round: the error of each layer, "
              "and of the parameters after 20 steps, against double precision"},
@@ -334,19 +335,20 @@ static int measure(const struct vb_launch *launch, struct vb_group_opts *group, 
     return cli_finish(cli_exit_code(st));
 }
 
+#define BATCH 32
+#define SPARSE_BATCH 100
 #define CHECK_BATCH 4 /* the reference in double precision is slow */
 
 /* bench kernels is the only bench that runs without ranks. */
 static int kernels(const struct bench_args *args)
 {
-    int batch = args->check ? CHECK_BATCH : 32;
-    struct vb_bench_kernels o = {.batch = args->batch > 0 ? (int)args->batch : batch,
+    struct vb_bench_kernels o = {.batch = (int)args->batch,
                                  .seconds = args->step.seconds,
                                  .fast_math = args->step.fast_math,
                                  .json = args->step.json};
     struct vb_placement_want want = {.ranks = 1, .threads = (int)args->step.threads};
     struct vb_topo_source this_machine = {0};
-    struct cli_names models = cli_table_names();
+    struct cli_names models = cli_model_names(true);
     struct vb_topo *topo = NULL;
     struct vb_placement *placement = NULL;
     const char *model;
@@ -357,6 +359,15 @@ static int kernels(const struct bench_args *args)
     if (code >= 0)
         return code;
     o.table = vb_layer_table_find(model);
+    if (o.table == NULL && args->check)
+        return cli_refuse(&cli_bench, "--check: sparse-lr has no layers");
+    if (o.table == NULL &&
+        (args->features < VB_SYNTH_ROW_FEATURES_MIN || args->features > INT32_MAX))
+        return cli_refuse(&cli_bench, "--features: rows are generated with %d to %d features",
+                          VB_SYNTH_ROW_FEATURES_MIN, INT32_MAX);
+    if (o.batch == 0)
+        o.batch = args->check ? CHECK_BATCH : o.table == NULL ? SPARSE_BATCH : BATCH;
+    o.features = (int)args->features;
     st = vb_topo_open(&this_machine, &topo);
     if (st == VB_OK)
         st = vb_placement_create(topo, &want, &placement);
@@ -364,7 +375,9 @@ static int kernels(const struct bench_args *args)
         st = vb_placement_pin_team(topo, placement, 0);
     if (st == VB_OK) {
         o.threads = placement->threads;
-        st = args->check ? vb_bench_kernels_rounding(&o) : vb_bench_kernels(&o);
+        st = args->check       ? vb_bench_kernels_rounding(&o)
+             : o.table == NULL ? vb_bench_kernels_sparse(&o)
+                               : vb_bench_kernels(&o);
     }
     vb_placement_destroy(placement);
     vb_topo_close(topo);
@@ -465,6 +478,8 @@ const struct cli_command cli_bench = {
         "against double\nprecision, beside the error of one running sum of floats. Kernels that "
         "round more than twice\nas much are chosen only with --fast-math; if another one does, the "
         "exit code is 1.\n"
+        "For sparse-lr, the mean time of each pass of a step beside that of a plain loop, for a "
+        "batch\nand for an entry.\n"
         "\n"
         "step: For each batch, the time of computing, of the transfer alone, and of the exposed\n"
         "transfer: the time of a step minus that of a step without sums over ranks, at least 0. "

@@ -168,7 +168,6 @@ static void json_times(struct vb_json *json, const struct vb_group_opts *group)
         vb_json_int(json, "beat_ms", t.beat_ms);
         vb_json_int(json, "sense_ms", t.sense_ms);
         vb_json_int(json, "accuse_ms", t.accuse_ms);
-        vb_json_int(json, "lease_ms", t.lease_ms);
         vb_json_int(json, "close_ms", t.close_ms);
         vb_json_int(json, "probe_ms", t.probe_ms);
         vb_json_int(json, "kernel_ms", t.kernel_ms);

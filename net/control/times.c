@@ -2,7 +2,7 @@
  *
  * How the times follow from one another. docs/reliability.md has a table of them.
  *
- *     beat < accuse, lease < silent < kernel < queue pair
+ *     beat < accuse < silent < kernel < queue pair
  *
  * Beats decide, because they are answered by a thread that does nothing else. The kernel comes
  * after them and finds what nobody watches. A queue pair comes last: its error would not tell
@@ -70,7 +70,6 @@ void vb_times_of(double detect_s, double patience, struct vb_times *t)
         t->beat_ms = BEAT_MAX_MS;
     t->sense_ms = t->beat_ms;
     t->accuse_ms = at_least(2 * silent / 3, 1);
-    t->lease_ms = t->accuse_ms;
     t->close_ms = t->accuse_ms;
     t->kernel_ms = at_least(KERNEL_TIMES * silent, KERNEL_MIN_MS);
     t->kernel_moving_ms = at_least(MOVING_TIMES * silent, MOVING_MIN_MS);
@@ -107,8 +106,6 @@ bool vb_times_check(const struct vb_times *t, int64_t timeout_ms, char why[VB_TI
         {"two looks at a transfer", 2 * (int64_t)t->sense_ms, "the time to an accusation",
          t->accuse_ms},
         {"the time to an accusation", t->accuse_ms, "the time of silence", t->silent_ms},
-        {"the lease and a heartbeat", (int64_t)t->lease_ms + t->beat_ms, "the time of silence",
-         t->silent_ms},
         {"the time to close connections", t->close_ms, "the time of silence", t->silent_ms},
         {"the time of silence", t->silent_ms, "the time that the kernel waits", t->kernel_ms},
         {"the time between probes", t->probe_ms, "twice the time that the kernel waits",
@@ -134,10 +131,9 @@ bool vb_times_check(const struct vb_times *t, int64_t timeout_ms, char why[VB_TI
 void vb_times_text(const struct vb_times *t, char text[VB_TIMES_TEXT])
 {
     snprintf(text, VB_TIMES_TEXT,
-             "silence %d ms: heartbeats every %d ms, accusation after %d ms, lease %d ms, close "
-             "%d ms; kernel %d ms (%d ms while data moves), probes every %d ms; settle %d ms; "
+             "silence %d ms: heartbeats every %d ms, accusation after %d ms, close %d ms; "
+             "kernel %d ms (%d ms while data moves), probes every %d ms; settle %d ms; "
              "queue pair 4.096 us * 2^%d * %d = %d ms",
-             t->silent_ms, t->beat_ms, t->accuse_ms, t->lease_ms, t->close_ms, t->kernel_ms,
-             t->kernel_moving_ms, t->probe_ms, t->settle_ms, t->qp_timeout, t->qp_retries,
-             t->qp_ms);
+             t->silent_ms, t->beat_ms, t->accuse_ms, t->close_ms, t->kernel_ms, t->kernel_moving_ms,
+             t->probe_ms, t->settle_ms, t->qp_timeout, t->qp_retries, t->qp_ms);
 }

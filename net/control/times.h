@@ -19,8 +19,6 @@ struct vb_times {
     int beat_ms;   /* how often a rank asks those that it watches for a heartbeat */
     int sense_ms;  /* how often the kernel is asked whether a transfer still moves */
     int accuse_ms; /* a watcher that hears nothing for this long asks all others to look, too */
-    int lease_ms;  /* a rank that hears nobody for this long is cut off: it must stop before the
-                    * others go on without it */
     int close_ms;  /* a process that ends closes all of its connections within this time */
     int probe_ms;  /* how often the kernel probes an idle connection to another host */
     int kernel_ms; /* how long the kernel waits for an answer of another host */

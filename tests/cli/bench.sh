@@ -4,7 +4,7 @@
 # Tests the command verbena bench, with one rank and with several: bench.sh VERBENA [quick]. Checks the output, but
 # never the measured times. With quick, for the quick tier and for sanitizers, each bench runs once, with two ranks.
 #
-# Covers: bench/allreduce.c bench/loops/bare.c bench/loops/bare_side.c bench/loops/bare_step.c bench/kernels.c
+# Covers: bench/allreduce.c bench/loops/bare.c bench/loops/bare_side.c bench/loops/bare_step.c bench/kernels.c bench/kernels_sparse.c
 # Covers: bench/print.c bench/slowest.c bench/loops/sparse_lr.c bench/loops/sparse_rows.c bench/sparse_sums.c
 # Covers: bench/transfer.c cli/bench/bench_step_plot.c cli/bench/cmd_bench.c
 # Covers: cli/bench/cmd_bench_ps.c cli/bench/cmd_bench_step.c
@@ -35,6 +35,9 @@ if [ "${2:-}" = quick ]; then
         holds '.[0].step_ms > 0 and .[0].transfer_ms > 0' step --model softmax "${at[@]}" --batches 8
     done
     holds '.[-1].layer == "all"' kernels --model softmax --batch 2 --threads 1
+    holds 'length == 6 and all(.[]; .ns_entry > 0) and .[-1].off_rms < 1e-3 and
+        (.[-1].ms - ([.[:-1][] | select(.chosen) | .ms] | add) | fabs) < 0.001' \
+        kernels --model sparse-lr --features 100000 --batch 500 --threads 2
     [ $bad = 0 ] && echo "all tests passed"
     exit $bad
 fi
@@ -55,6 +58,8 @@ for keys in 0 "1," x -5 101; do
     refused 2 "--keys $keys: must be none, or up to 32 numbers" ps --ranks 2 --features 100 --keys "$keys"
 done
 refused 2 "unknown model lenot; did you mean lenet?" kernels --model lenot
+refused 2 "--check: sparse-lr has no layers" kernels --model sparse-lr --check
+refused 2 "--features: rows are generated with 1000 to" kernels --model sparse-lr --features 999
 refused 2 "--model is only for kernels and step" allreduce --model lenet
 refused 2 "have no --sizes, --algo and --explain" kernels --model lenet --sizes 8
 refused 2 "have no --sizes, --algo and --explain" step --model lenet --algo ring

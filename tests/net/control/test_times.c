@@ -80,7 +80,6 @@ static void wrong_orders_are_found(void **state)
         {offsetof(struct vb_times, beat_ms), 222, {"three heartbeats (666 ms)", "accusation"}},
         {offsetof(struct vb_times, sense_ms), 333, {"two looks at a transfer", "accusation"}},
         {offsetof(struct vb_times, accuse_ms), 1000, {"accusation (1000 ms)", "silence (1000 ms)"}},
-        {offsetof(struct vb_times, lease_ms), 834, {"the lease", "silence (1000 ms)"}},
         {offsetof(struct vb_times, close_ms), 1200, {"close connections (1200 ms)", "silence"}},
         {offsetof(struct vb_times, kernel_ms), 1000, {"silence (1000 ms)", "the kernel waits"}},
         {offsetof(struct vb_times, probe_ms), 4000, {"between probes (4000 ms)", "kernel waits"}},
