@@ -296,6 +296,14 @@ static int form_while_saving(struct vb_trainer *t, const struct run *run)
     return wrong;
 }
 
+/* A group is formed although nobody has called. */
+static bool form(void *arg, int64_t step)
+{
+    (void)arg;
+    (void)step;
+    return true;
+}
+
 static int train_and_form(struct vb_group *g, void *arg)
 {
     const struct run *run = arg;
@@ -305,6 +313,7 @@ static int train_and_form(struct vb_group *g, void *arg)
 
     fill_opts(run, g, &o);
     o.elastic = true;
+    o.hooks.form = form;
     wrong = T_WRONG(vb_trainer_open(&t, &o, NULL) == VB_OK);
     if (wrong == 0)
         wrong = make_steps(&t, SAVED);
