@@ -254,12 +254,12 @@ static vb_status work(struct vb_trainer *t, struct run_stop **stop_p,
     return st;
 }
 
-/* A rank was lost while the members formed a group with this one. They go on without it, and can be
- * called again. */
+/* A rank was lost while the members formed a group with this one, or this one came too late. They
+ * go on without it, and can be called again. */
 static bool is_left_out(const struct vb_trainer *t, vb_status st)
 {
-    return st == VB_ERR_PEER && vb_trainer_comes(t) && t->form.let_in == NULL &&
-           vb_caller_is_invited(t->joiner->caller);
+    return (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT) && vb_trainer_comes(t) &&
+           t->form.let_in == NULL && vb_caller_is_invited(t->joiner->caller);
 }
 
 static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_joiner *joiner,
@@ -300,15 +300,15 @@ static vb_status join(const struct vb_train_opts *o, const struct vb_trainer_joi
     vb_status st = train(o, joiner, result, &left_out);
 
     for (; left_out && calls < CALLS_MAX; calls++) {
-        VB_LOG_WARN(
-            "a rank of the job was lost before this one had joined: it calls the job again");
+        VB_LOG_WARN("the job went on without this rank, because another one was lost before this "
+                    "one had joined, or it came too late: it calls the job again");
         vb_train_result_fini(result);
         memset(result, 0, sizeof(*result));
         st = train(o, joiner, result, &left_out);
     }
     if (left_out)
-        VB_LOG_ERROR("this rank has called the job %d times, and each time a rank of the job was "
-                     "lost before this one had joined: the job goes on without it",
+        VB_LOG_ERROR("this rank has called the job %d times, and each time the job went on "
+                     "without it",
                      calls);
     return st;
 }
