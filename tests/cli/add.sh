@@ -69,6 +69,14 @@ ended() {
     nothing_left "$3"
 }
 
+# youngest_with RANK N: prints the one of the N youngest processes that writes the files of this rank
+youngest_with() {
+    local one
+    for one in $(by_age | tail -n "$2"); do
+        readlink "/proc/$one/fd/"* | grep -q "/rank$1/" && echo "$one"
+    done
+}
+
 # ---- synchronous jobs: two come, then one, which is killed; one is removed
 transports=(shm tcp)
 [ "${2:-}" != quick ] || transports=(shm)
@@ -76,7 +84,7 @@ for transport in "${transports[@]}"; do
     how="sync, $transport"
     begin "$verbena" "${job[@]}" --steps 100000000 --ranks 2 --transport "$transport" --json --check-replicas 50
     added '^add: ranks 2, 3 and 4 have joined on host localhost$' localhost:3
-    kill -KILL "$(by_age | tail -n 1)"
+    kill -KILL "$(youngest_with 4 3)"
     said 'rank 4 \(pid [0-9]+\) died: signal 9 \(Killed\); training goes on without it'
     said 'training goes on with 4 ranks'
     asked 0 '^remove: rank 2 has left$' remove 2
