@@ -89,6 +89,7 @@ struct vb_trainer_form {
     int joiners;        /* that were invited */
     int failed;         /* how often in a row forming was given up */
     uint64_t before_ns; /* forming is not tried again before this time */
+    uint64_t wanted_ns; /* since when somebody wants it; 0: nobody does */
     int next_id;        /* the first id that nobody has had */
     struct vb_window_ahead *ahead; /* memory for the next group; NULL: none is allocated */
     struct vb_group *closing;      /* by the thread `closer`; NULL: none */

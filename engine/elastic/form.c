@@ -19,6 +19,10 @@
 
 #include <string.h>
 
+/* A joiner waits for so long to be invited, for steps may be long; a lead that is silent is noticed
+ * long before. */
+#define INVITED_MS 600000
+
 /* What the lead tells about the job, so that joiners know as much as the members. */
 struct form_facts {
     int64_t step, resumed, samples;
@@ -418,7 +422,7 @@ vb_status vb_train_form_meet(struct vb_trainer *t)
     vb_train_form_ahead(t);
     if (t->form.ahead != NULL)
         vb_window_ahead_wait(t->form.ahead);
-    st = vb_caller_wait(t->joiner->caller, 0, &inv);
+    st = vb_caller_wait(t->joiner->caller, INVITED_MS, &inv);
     if (st != VB_OK)
         return st;
     if (t->o->hooks.numbered != NULL)

@@ -6,7 +6,7 @@
 
 #define PAUSE_NS UINT64_C(1000000000) /* after forming was given up; it doubles */
 #define PAUSES_MAX 5
-#define WRITER_NS UINT64_C(30000000000)
+#define WRITER_MS 30000
 
 /* What the lead tells the members. */
 struct call {
@@ -22,26 +22,32 @@ static int room(const struct vb_trainer *t)
     return most - t->world;
 }
 
-/* Invites those who wait. If all have gone meanwhile, no group is formed. If one goes now, it is
- * missing in the new group, which is then given up. */
-static void invite(struct vb_trainer *t, struct call *c)
+/* Counts those who wait. If all have gone meanwhile, no group is formed. */
+static void count_callers(struct vb_trainer *t, struct call *c)
 {
-    struct vb_group *group = t->place.group;
-    struct vb_invitation inv = {.step = t->step};
-    int i, n = vb_group_callers(group);
+    int n = vb_group_callers(t->place.group);
 
     n = n < room(t) ? n : room(t);
     n = n > 0 ? n : 0;
     if (n == 0 && t->o->hooks.form == NULL)
         return;
+    c->joiners = n;
     c->world = t->world + n;
+    c->next_id += n;
+}
+
+/* All members know the ids that are given away now, so nobody else ever gets them. If one who has
+ * called goes now, it is missing in the new group, which is then given up. */
+static void invite(struct vb_trainer *t, const struct call *c)
+{
+    struct vb_invitation inv = {.step = t->step, .world = c->world};
+    int i;
+
     snprintf(inv.root, sizeof(inv.root), "%s", c->root);
-    inv.world = c->world;
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < c->joiners; i++) {
         inv.rank = t->world + i;
-        inv.id = c->next_id++;
-        if (vb_group_invite(group, &inv) == VB_OK)
-            c->joiners++;
+        inv.id = c->next_id - c->joiners + i;
+        (void)vb_group_invite(t->place.group, &inv);
     }
 }
 
@@ -51,12 +57,15 @@ static bool is_writing(const struct vb_trainer *t)
 }
 
 /* Memory that hangs on the old group must not be being written to a checkpoint, whether steps hold
- * it or not. */
+ * it or not. The other members wait meanwhile. */
 static vb_status end_saving(struct vb_trainer *t)
 {
+    int ms = t->o->group.timeout_ms > 0 ? t->o->group.timeout_ms / 4 : WRITER_MS;
+
     if (!t->saved.held && !is_writing(t))
         return VB_OK;
-    (void)vb_checkpoint_writer_wait(t->saved.writer, vb_clock_ns() + WRITER_NS);
+    ms = ms < WRITER_MS ? ms : WRITER_MS;
+    (void)vb_checkpoint_writer_wait(t->saved.writer, vb_clock_ns() + (uint64_t)ms * 1000000);
     return vb_train_saves_look(t);
 }
 
@@ -70,7 +79,7 @@ static vb_status call_members(struct vb_trainer *t, struct call *c, int *fd_p)
         st = end_saving(t);
     if (st == VB_OK && t->leads && !t->saved.held && !is_writing(t) &&
         vb_group_meet(t->place.group, c->root, fd_p) == VB_OK)
-        invite(t, c);
+        count_callers(t, c);
     if (st == VB_OK)
         st = vb_group_broadcast(t->place.group, 0, c, sizeof(*c));
     c->root[sizeof(c->root) - 1] = '\0';
@@ -99,14 +108,22 @@ static void ended(void *stop, bool switched)
     vb_run_stop_formed(stop, switched);
 }
 
-/* Not all are ready: the members go on as they are, and try it again later. */
-static vb_status give_up(struct vb_trainer *t)
+/* Returns how long forming is not tried again. */
+static uint64_t pause_after_failure(struct vb_trainer *t)
 {
     uint64_t pause = PAUSE_NS << (t->form.failed < PAUSES_MAX ? t->form.failed : PAUSES_MAX);
 
-    vb_train_form_undo(t);
     t->form.failed++;
     t->form.before_ns = vb_clock_ns() + pause;
+    return pause;
+}
+
+/* Not all are ready: the members go on as they are, and try it again later. */
+static vb_status give_up(struct vb_trainer *t)
+{
+    uint64_t pause = pause_after_failure(t);
+
+    vb_train_form_undo(t);
     if (t->leads)
         VB_LOG_WARN("no new group could be formed after step %lld: training goes on with %d "
                     "rank%s, and tries it again in %d s",
@@ -146,9 +163,12 @@ vb_status vb_run_form(struct vb_trainer *t, struct run_stop *stop)
             (void)close(fd);
         vb_run_stop_formed(stop, false);
         vb_train_form_undo(t);
+        (void)pause_after_failure(t);
         return st;
     }
     t->form.next_id = c.next_id;
+    if (t->leads)
+        invite(t, &c);
     t->form.joiners = c.joiners;
     t->form.ended = ended;
     t->form.ended_arg = stop;

@@ -25,7 +25,8 @@ _Static_assert(VB_RUN_FORM < 1 << 6, "a note has room for it");
 #define PAUSE_NS 200000
 /* The members form a new group after so many steps: they allocate memory for it during the last. */
 #define FORM_STEPS 2
-#define LEAVE_NS UINT64_C(5000000000) /* others that do not answer count as gone, or do soon */
+#define FORM_WAIT_NS UINT64_C(10000000000) /* then it does not matter that a checkpoint is due */
+#define LEAVE_NS UINT64_C(5000000000)      /* others that do not answer count as gone, or do soon */
 
 /* What hangs on a group. */
 struct stop_line {
@@ -290,21 +291,23 @@ static vb_status decide(struct run_stop *s, int number)
 }
 
 /* Returns whether a checkpoint would be under way when a group is formed. If they are so frequent
- * that this is always so, the members wait for it. */
+ * that this is always so, or if somebody has waited for long, the members wait for it. */
 static bool saves_then(const struct vb_trainer *t)
 {
-    int64_t i;
+    int64_t i, every = t->o->save.every;
 
-    for (i = 1; i <= FORM_STEPS && t->o->save.every > FORM_STEPS; i++)
-        if (vb_trainer_is_due(t->o->save.every, t->step + i))
+    if ((every > 0 && every <= FORM_STEPS + 1) || vb_clock_ns() - t->form.wanted_ns > FORM_WAIT_NS)
+        return false;
+    for (i = 1; i <= FORM_STEPS; i++)
+        if (vb_trainer_is_due(every, t->step + i))
             return true;
     return t->saved.held;
 }
 
 /* Returns whether the lead wants the members to form a new group after FORM_STEPS steps. */
-static bool is_to_form(const struct run_stop *s)
+static bool is_to_form(struct run_stop *s)
 {
-    const struct vb_trainer *t = s->t;
+    struct vb_trainer *t = s->t;
     const struct vb_train_hooks *hooks = &t->o->hooks;
     bool wanted = vb_group_callers(t->place.group) > 0;
 
@@ -312,6 +315,8 @@ static bool is_to_form(const struct run_stop *s)
         return false;
     if (hooks->form != NULL && hooks->form(hooks->form_arg, t->step))
         wanted = true;
+    if (!wanted || t->form.wanted_ns == 0)
+        t->form.wanted_ns = wanted ? vb_clock_ns() : 0;
     return wanted && t->step + FORM_STEPS < t->recipe.steps && !saves_then(t) &&
            vb_clock_ns() >= t->form.before_ns;
 }
@@ -460,8 +465,10 @@ vb_status vb_run_stop_regroup(struct run_stop *s)
 
     if (l == NULL)
         return VB_OK;
-    if (signal_of(atomic_load(&l->last)) == VB_RUN_FORM) /* some may not know of it */
+    if (signal_of(atomic_load(&l->last)) == VB_RUN_FORM) { /* some may not know of it */
         atomic_store(&l->last, 0);
+        vb_train_form_undo(t);
+    }
     own = wish(s);
     atomic_store(&l->lead, member(s, 0));
     atomic_store(&l->view, t->view & VIEW_MASK);

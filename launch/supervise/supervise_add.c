@@ -186,7 +186,8 @@ void vb_job_wrong_program(struct job *job, int rank, const char *why)
 {
     if (job->adding.under_way && job->adding.why[0] == '\0')
         snprintf(job->adding.why, sizeof(job->adding.why), "%s", why);
-    kill(-job->pids[rank], SIGKILL);
+    if (job->pids[rank] > 0)
+        kill(-job->pids[rank], SIGKILL);
 }
 
 /* ---- a request ------------------------------------------------------------------------------- */

@@ -129,6 +129,14 @@ wait $first || fail "too few: $(cat "$dir/first.out")"
 finish 4000 3 'too few'
 [ -s "$dir/keep/checkpoint-4000.vbc" ] || fail "too few: $(ls "$dir/keep")"
 
+# ---- a checkpoint is always due, or under way ---------------------------------------------------------
+for every in 1 3; do
+    begin 16000 --transport shm --checkpoint "$dir/often" --checkpoint-every $every
+    join 0 '"joined":' "$doors" --secret-file "$dir/key"
+    finish 16000 3 "--checkpoint-every $every"
+    rm -r "$dir/often"
+done
+
 # ---- who may not join -------------------------------------------------------------------------------
 begin 15000 --transport tcp
 join 1 'the secrets differ' "$doors" --secret-file "$dir/other"
