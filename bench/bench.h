@@ -119,7 +119,8 @@ vb_status vb_bench_sparse(struct vb_group *group, const struct vb_bench_opts *op
 /* Options for measuring kernels in one process without a group. The line "all" is the total of the
  * chosen kernels of all layers that have a FLOP count. */
 struct vb_bench_kernels {
-    const struct vb_layer_table *table; /* NULL: sparse-lr, with so many features */
+    const char *model;
+    const struct vb_layer_table *table; /* NULL: the model is sparse, with so many features */
     int features;
     int batch;
     int threads;    /* number of threads in the calling thread's team */
@@ -130,7 +131,7 @@ struct vb_bench_kernels {
 
 vb_status vb_bench_kernels(const struct vb_bench_kernels *opts);
 
-/* The passes of a step of sparse-lr, on generated rows. */
+/* The passes of a step of a sparse model, on generated rows. */
 vb_status vb_bench_kernels_sparse(const struct vb_bench_kernels *opts);
 
 /* The error of a backend, compared with that of a running sum of floats. */

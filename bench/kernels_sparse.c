@@ -260,9 +260,8 @@ static vb_status compare(struct sparse_bench *b)
     for (i = 0; i < PASSES && st == VB_OK; i++)
         if (b->off[i] > VB_BENCH_OFF_MAX)
             st = vb_err(VB_ERR_UNSUPPORTED,
-                        "sparse-lr, pass %s: wrong results; the error is %.3g of their root mean "
-                        "square",
-                        names[i].pass, b->off[i]);
+                        "%s, pass %s: wrong results; the error is %.3g of their root mean square",
+                        b->o->model, names[i].pass, b->off[i]);
     return st;
 }
 
@@ -295,7 +294,7 @@ static void print_json(const struct sparse_bench *b, enum pass pass, double ms, 
 
     vb_json_object(json, NULL);
     vb_json_text(json, "bench", "kernels");
-    vb_json_text(json, "model", "sparse-lr");
+    vb_json_text(json, "model", b->o->model);
     vb_json_int(json, "batch", b->o->batch);
     vb_json_text(json, "layer", pass < PASSES ? "rows" : "all");
     vb_json_text(json, "pass", pass < PASSES ? names[pass].pass : "all");
@@ -333,10 +332,10 @@ static vb_status measure_all(struct sparse_bench *b)
     int pass;
 
     if (!b->o->json)
-        printf("# sparse-lr, batch %d, %d threads, %d features, adagrad; an entry is a number of a "
+        printf("# %s, batch %d, %d threads, %d features, adagrad; an entry is a number of a "
                "row that is not 0\n%-9s %-11s %10s %9s  %s\n",
-               b->o->batch, b->o->threads, b->o->features, "pass", "backend", "ms", "ns/entry",
-               "chosen");
+               b->o->model, b->o->batch, b->o->threads, b->o->features, "pass", "backend", "ms",
+               "ns/entry", "chosen");
     for (pass = 0; pass < PASSES && st == VB_OK; pass++) {
         st = measure(b, (enum pass)pass, &ms, &ns);
         if (st != VB_OK)

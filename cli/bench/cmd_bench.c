@@ -358,6 +358,7 @@ static int kernels(const struct bench_args *args)
 
     if (code >= 0)
         return code;
+    o.model = model;
     o.table = vb_layer_table_find(model);
     if (o.table == NULL && args->check)
         return cli_refuse(&cli_bench, "--check: sparse-lr has no layers");
