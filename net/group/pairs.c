@@ -237,7 +237,7 @@ static void explain(struct settling *s, bool tried, const double seconds[2])
                  g->opts.transport == VB_TRANSPORT_VERBS ? "chosen with --transport"
                                                          : "both hosts have an RDMA device");
     else
-        snprintf(g->why, size, "tcp: %s", reason(s));
+        snprintf(g->why, size, "%s: %s", g->peers[rank].transport->name, reason(s));
 }
 
 static vb_status settle(struct settling *s)

@@ -104,7 +104,7 @@ static int do_usage(void)
 /* Rank 1 exits first, but only because rank 0 is about to give up. */
 static int do_late_usage(void)
 {
-    struct timespec nap = {.tv_nsec = 20000000};
+    struct timespec nap = {.tv_nsec = 90000000};
 
     if (me.rank == 1)
         return 1;
