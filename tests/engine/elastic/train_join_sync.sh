@@ -73,7 +73,7 @@ wait $first || fail "two joiners: $(cat "$dir/first.out")"
 finish 15000 4 'two joiners'
 
 # ---- a member dies while a rank joins, which calls again ---------------------------------------------
-begin 30000 --ranks 3 --transport tcp # the joiner may wait 5 s before it calls again
+begin 8000 --ranks 3 --transport tcp --inject slow:0x20 # the joiner may wait 5 s before it calls again
 mapfile -t pids < <(ranks_of "$(pgrep -P "$job" | head -n 1)")
 "$verbena" train --join "$doors" --secret-file "$dir/key" >"$dir/join.out" 2>"$dir/join.err" &
 joiner=$!
@@ -90,7 +90,7 @@ done
 kill -CONT $joiner
 wait $joiner || fail "called again: $(cat "$dir/join.err")"
 grep -q 'it calls the job again' "$dir/join.err" || fail "called again: it was not disturbed: $(cat "$dir/join.err" "$dir/err")"
-finish 30000 3 'called again'
+finish 8000 3 'called again'
 
 # ---- the lead dies later: the others, with the joiner, go on ----------------------------------------
 begin 15000 --transport tcp --inject kill:0@11000
