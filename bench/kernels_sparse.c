@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures the passes of a step of sparse logistic regression, each beside a plain loop that does
- * the same. Their results are compared first. A batch's weights lie all over a memory larger than
- * the caches, and each batch has others; so a pass is timed over many batches.
+ * Measures the passes of a step of sparse logistic regression, forward and update beside a plain
+ * loop on one thread that does the same. Their results are compared first. A batch's weights lie
+ * all over a memory larger than the caches, and each batch has others; so a pass is timed over many
+ * batches.
  */
 #include "bench/bench.h"
 #include "data/data.h"
@@ -20,11 +21,10 @@ enum pass { FORWARD, FORWARD_LOOP, GRADIENT, UPDATE, UPDATE_LOOP, PASSES };
 
 static const struct {
     const char *pass, *backend;
-} names[PASSES] = {{"forward", "own"},
-                   {"forward", "plain loop"},
-                   {"gradient", "own"},
-                   {"update", "own"},
-                   {"update", "plain loop"}};
+    bool chosen; /* training uses it */
+} lines[PASSES + 1] = {{"forward", "own", true},        {"forward", "plain loop", false},
+                       {"gradient", "own", true},       {"update", "own", true},
+                       {"update", "plain loop", false}, {"all", "chosen", true}};
 
 struct sparse_bench {
     const struct vb_bench_kernels *o;
@@ -261,7 +261,7 @@ static vb_status compare(struct sparse_bench *b)
         if (b->off[i] > VB_BENCH_OFF_MAX)
             st = vb_err(VB_ERR_UNSUPPORTED,
                         "%s, pass %s: wrong results; the error is %.3g of their root mean square",
-                        b->o->model, names[i].pass, b->off[i]);
+                        b->o->model, lines[i].pass, b->off[i]);
     return st;
 }
 
@@ -297,11 +297,11 @@ static void print_json(const struct sparse_bench *b, enum pass pass, double ms, 
     vb_json_text(json, "model", b->o->model);
     vb_json_int(json, "batch", b->o->batch);
     vb_json_text(json, "layer", pass < PASSES ? "rows" : "all");
-    vb_json_text(json, "pass", pass < PASSES ? names[pass].pass : "all");
-    vb_json_text(json, "backend", pass < PASSES ? names[pass].backend : "chosen");
+    vb_json_text(json, "pass", lines[pass].pass);
+    vb_json_text(json, "backend", lines[pass].backend);
     vb_json_real(json, "ms", ms);
     vb_json_real(json, "ns_entry", ns);
-    vb_json_bool(json, "chosen", pass != FORWARD_LOOP && pass != UPDATE_LOOP);
+    vb_json_bool(json, "chosen", lines[pass].chosen);
     vb_json_int(json, "threads", b->o->threads);
     vb_json_int(json, "features", b->o->features);
     vb_json_real(json, "off_rms",
@@ -319,9 +319,8 @@ static void print(const struct sparse_bench *b, enum pass pass, double ms, doubl
         print_json(b, pass, ms, ns);
         return;
     }
-    printf("%-9s %-11s %10.3f %9.1f  %s\n", pass < PASSES ? names[pass].pass : "all",
-           pass < PASSES ? names[pass].backend : "chosen", ms, ns,
-           pass != FORWARD_LOOP && pass != UPDATE_LOOP ? "*" : "");
+    printf("%-9s %-11s %10.3f %9.1f  %s\n", lines[pass].pass, lines[pass].backend, ms, ns,
+           lines[pass].chosen ? "*" : "");
     fflush(stdout);
 }
 
@@ -341,7 +340,7 @@ static vb_status measure_all(struct sparse_bench *b)
         if (st != VB_OK)
             break;
         print(b, (enum pass)pass, ms, ns);
-        if (pass != FORWARD_LOOP && pass != UPDATE_LOOP) {
+        if (lines[pass].chosen) {
             all_ms += ms;
             all_ns += ns;
         }

@@ -300,8 +300,9 @@ static vb_status join(const struct vb_train_opts *o, const struct vb_trainer_joi
     vb_status st = train(o, joiner, result, &left_out);
 
     for (; left_out && calls < CALLS_MAX; calls++) {
-        VB_LOG_WARN("the job went on without this rank, because another one was lost before this "
-                    "one had joined, or it came too late: it calls the job again");
+        VB_LOG_WARN(
+            "the job went on without this rank: another one was lost meanwhile, or this one "
+            "was late; it calls the job again");
         vb_train_result_fini(result);
         memset(result, 0, sizeof(*result));
         st = train(o, joiner, result, &left_out);

@@ -261,7 +261,8 @@ static vb_status not_confirmed(const struct run_stop *s, int rank, int timeout_m
                   vb_group_host(group, rank), timeout_ms / 1000);
 }
 
-/* The lead makes the next step, or the one of FORM_STEPS, the last one. */
+/* The lead tells all after which step they stop: the next one, or FORM_STEPS later to form a new
+ * group. */
 static vb_status decide(struct run_stop *s, int number)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};

@@ -46,8 +46,9 @@ static int look(const struct vb_trainer *t)
     return vb_clock_ns() >= limit_ns(t) ? WAIT_OVER : WAIT_MORE;
 }
 
-/* Returns what the lead says. Who hears that the wait is over fails at once, so the lead says it to
- * the user before, and does not mind that a member is gone. */
+/* Returns what the lead says. When the wait is over, all members end, so the lead tells the user
+ * before. Then they meet once more, in vain if one of them is gone: a member that hears of the end
+ * of another one before it hears the reason would take that for a failure. */
 static vb_status ask(struct vb_trainer *t, struct run_stop *stop, int *verdict_p)
 {
     uint8_t verdict = WAIT_MORE;
@@ -63,6 +64,8 @@ static vb_status ask(struct vb_trainer *t, struct run_stop *stop, int *verdict_p
         over = fail(t);
     if (st == VB_OK && t->world > 1)
         st = vb_group_broadcast(t->place.group, 0, &verdict, sizeof(verdict));
+    if (st == VB_OK && t->world > 1 && verdict == WAIT_OVER)
+        (void)vb_group_barrier(t->place.group);
     *verdict_p = verdict;
     if (st == VB_OK && verdict == WAIT_JOINED)
         t->stopped = VB_RUN_FORM; /* on all members, at this step */

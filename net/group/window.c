@@ -16,17 +16,13 @@ struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transpor
     return &offer->keys[transport == &vb_transport_tcp ? WIRE_KEY_TCP : WIRE_KEY_VERBS];
 }
 
-/* All pages are allocated now, on the NUMA node of this rank, before a peer can touch them. */
-static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
+vb_status vb_window_memory(const struct vb_group_opts *o, size_t len, struct vb_mem *mem)
 {
-    vb_status st;
+    vb_status st = vb_mem_map_shared("verbena-window", len, mem);
 
-    if (vb_window_ahead_take(g->ahead, len, mem))
-        return VB_OK;
-    st = vb_mem_map_shared("verbena-window", len, mem);
-    if (st == VB_OK && g->opts.topo != NULL)
-        st = vb_placement_bind_range(g->opts.topo, g->opts.placement, g->opts.placement_rank,
-                                     mem->ptr, mem->len_bytes);
+    if (st == VB_OK && o->topo != NULL)
+        st = vb_placement_bind_range(o->topo, o->placement, o->placement_rank, mem->ptr,
+                                     mem->len_bytes);
     return st == VB_OK ? vb_mem_populate(mem) : st;
 }
 
@@ -155,7 +151,8 @@ vb_status vb_window_create(struct vb_group *g, size_t len_bytes, struct vb_windo
 vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned rights,
                                struct vb_window **win_p)
 {
-    vb_status st;
+    size_t len = len_bytes > 0 ? len_bytes : 1;
+    vb_status st = VB_OK;
     struct vb_window *win = calloc(1, sizeof(*win));
 
     if (win == NULL)
@@ -170,8 +167,8 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
     win->kept = calloc((size_t)g->slots, sizeof(void *));
     if (win->lens == NULL || win->remotes == NULL || win->offered == NULL || win->kept == NULL)
         st = vb_err_sys("calloc");
-    else
-        st = make_memory(g, len_bytes > 0 ? len_bytes : 1, &win->mem);
+    else if (!vb_window_ahead_take(g->ahead, len, &win->mem))
+        st = vb_window_memory(&g->opts, len, &win->mem);
     if (st == VB_OK && win->lens != NULL)
         st = open_window(win);
     group_lock(g);

@@ -5,7 +5,6 @@
  */
 #include "net/group/group_form.h"
 #include "net/group/group_priv.h"
-#include "topo/topo.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,26 +15,11 @@ struct vb_window_ahead {
     pthread_t thread;
     bool runs;
     _Atomic bool over;
-    const struct vb_topo *topo; /* as in struct vb_group_opts */
-    const struct vb_placement *placement;
-    int placement_rank;
+    struct vb_group_opts opts; /* of a group whose memory is placed in the same way */
     int n;
     size_t lens[VB_WINDOWS_AHEAD];
     struct vb_mem mem[VB_WINDOWS_AHEAD]; /* ptr NULL: not allocated, or taken */
 };
-
-static void allocate(const struct vb_window_ahead *a, size_t len, struct vb_mem *mem)
-{
-    vb_status st = vb_mem_map_shared("verbena-window", len, mem);
-
-    if (st == VB_OK && a->topo != NULL)
-        st = vb_placement_bind_range(a->topo, a->placement, a->placement_rank, mem->ptr,
-                                     mem->len_bytes);
-    if (st == VB_OK)
-        st = vb_mem_populate(mem);
-    if (st != VB_OK)
-        vb_mem_unmap(mem); /* the window will try it again, and fail */
-}
 
 static void *ahead_main(void *arg)
 {
@@ -43,7 +27,8 @@ static void *ahead_main(void *arg)
     int i;
 
     for (i = 0; i < a->n && !atomic_load(&a->over); i++)
-        allocate(a, a->lens[i], &a->mem[i]);
+        if (vb_window_memory(&a->opts, a->lens[i], &a->mem[i]) != VB_OK)
+            vb_mem_unmap(&a->mem[i]); /* the window will try it again, and fail */
     return NULL;
 }
 
@@ -55,11 +40,8 @@ vb_status vb_window_ahead_begin(const struct vb_group *like, const size_t *lens_
 
     if (a == NULL)
         return vb_err_sys("calloc");
-    if (like != NULL) {
-        a->topo = like->opts.topo;
-        a->placement = like->opts.placement;
-        a->placement_rank = like->opts.placement_rank;
-    }
+    if (like != NULL)
+        a->opts = like->opts;
     a->n = n < VB_WINDOWS_AHEAD ? n : VB_WINDOWS_AHEAD;
     memcpy(a->lens, lens_bytes, (size_t)a->n * sizeof(*lens_bytes));
     for (i = 0; i < VB_WINDOWS_AHEAD; i++)

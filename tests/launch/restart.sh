@@ -131,7 +131,7 @@ for transport in shm tcp; do
     kill -KILL "$(by_age | tail -n 1)"
     said 'rank 3 \(pid [0-9]+\) died: signal 9 \(Killed\); training goes on without it'
     joined 4
-    kill -STOP "$(by_age | tail -n 1)"
+    kill -STOP "$(by_age | tail -n 1)" # the supervisor or another rank kills it
     said 'rank 4 \(pid [0-9]+\) (is stopped \(SIGSTOP\) and is killed, because rank [12] has lost it|died: signal 9)'
     sleep 2
     [ "$(ours | wc -l)" = 3 ] || fail "$what: $(ours | wc -l) processes are there, expected 3: $(cat "$dir/err")"

@@ -269,7 +269,6 @@ class Job:
 
     def end_stop(self, rank, end):
         rank.stopped = False
-        self.lowest_came_back |= end == "CONT" and rank.hit and rank.number == 0
         self.send(rank, end)
 
     def join(self):
@@ -356,7 +355,7 @@ class Job:
     def perform(self):
         """Returns what is wrong, or None."""
         until = time.monotonic() + LIMIT_S
-        self.held, self.first_pids, self.lowest_came_back = None, [], False
+        self.held, self.first_pids = None, []
         self.began = time.monotonic()
         self.process = self.start(self.command, "job")
         hung = []
@@ -409,8 +408,6 @@ class Job:
         if self.mode == "async":  # servers have numbers of their own
             lost = {n for n in lost if n < self.world}
         hit = {r.number for r in self.ranks.values() if r.hit}
-        if self.mode == "async" and self.lowest_came_back:
-            hit |= lost  # of two equal parts that of rank 0 goes on, and the other had gone on without it
         if None in hit:  # it had not told its number
             hit |= {n for n in lost if n >= self.world}
         self.lost = len(lost)

@@ -95,13 +95,11 @@ static void fill(struct vb_group *g, const struct plan *plan, struct vb_train_op
     o->hooks.look = look;
 }
 
-/* The ranks that are left save, because they are too few, and end. Rank 1 leads; rank 2 hears from
- * it that the time is over, or that it has ended. */
+/* The ranks that are left save, because they are too few, and end. */
 static int train_without_lead(struct vb_group *g, void *arg)
 {
     struct vb_train_opts o;
     struct vb_train_result result;
-    vb_status st;
 
     fill(g, arg, &o);
     o.min_ranks = WORLD;
@@ -109,8 +107,7 @@ static int train_without_lead(struct vb_group *g, void *arg)
     lead_dies = true;
     if (vb_group_rank(g) == 0)
         o.hooks.stop = stop;
-    st = vb_train(&o, &result);
-    return T_WRONG(st == VB_ERR_TIMEOUT || (vb_group_rank(g) == 2 && st == VB_ERR_PEER));
+    return T_WRONG(vb_train(&o, &result) == VB_ERR_TIMEOUT);
 }
 
 static int train(struct vb_group *g, void *arg)

@@ -103,6 +103,7 @@ python3 "$(dirname "$0")/../check_ledger.py" "$dir/ledger" 15000 || fail 'the le
 begin 13000 --transport tcp --inject stop:0@10000:60,kill:1@11000
 join 0 '' "$doors" --secret-file "$dir/key"
 wait "$job"
+# the supervisor or another rank kills it
 grep -qE 'rank 0 \(pid [0-9]+\) (is stopped \(SIGSTOP\) and is killed, because rank 1 has lost it|died: signal 9)' "$dir/err" ||
     fail "the joiner leads: rank 0 is not killed: $(cat "$dir/err")"
 jq -e '.run.lead == 2 and .run.state == "ended" and .steps == 13000' "$dir/run/run.json" >/dev/null ||
