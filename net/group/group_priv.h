@@ -209,7 +209,8 @@ bool vb_window_ahead_take(struct vb_window_ahead *ahead, size_t len_bytes, struc
 /* window.c: vb_window_memory() allocates all pages now, on the NUMA node of this rank, before a
  * peer can touch them. vb_window_release() frees a window without waiting for the peers.
  * vb_window_offer() fills in all fields of an offer except the keys. */
-vb_status vb_window_memory(const struct vb_group_opts *opts, size_t len_bytes, struct vb_mem *mem_p);
+vb_status vb_window_memory(const struct vb_group_opts *opts, size_t len_bytes,
+                           struct vb_mem *mem_p);
 void vb_window_release(struct vb_window *win);
 void vb_window_offer(const struct vb_window *win, struct wire_offer *offer_p);
 struct vb_blob *vb_window_key(struct wire_offer *offer, const struct vb_transport *transport);
