@@ -48,7 +48,33 @@ static struct count count_members(const struct ps_server *s)
     return count;
 }
 
-static vb_status stop(struct ps_server *s, const struct count *count)
+static vb_status stop(struct ps_server *s, const char *why)
+{
+    vb_group_abort(s->group, why); /* the workers that still reach this server must not wait */
+    return vb_err(VB_ERR_PEER, "%s", why);
+}
+
+/* A partner of this host that has dropped this rank does not count it, nor other silent ranks of
+ * this host. So the partner goes on. */
+static bool partner_goes_on(const struct ps_server *s)
+{
+    return vb_group_end(s->group, s->partner.rank) == VB_END_DROPPED_US &&
+           vb_group_same_host(s->group, s->partner.rank);
+}
+
+static vb_status stop_as_dropped(struct ps_server *s)
+{
+    char why[256];
+
+    snprintf(why, sizeof(why),
+             "%s %d was stopped for too long: the other server of its shard "
+             "(rank %d, %.40s) goes on without it",
+             s->standby ? "the standby of server" : "server", s->k, s->partner.rank,
+             vb_group_host(s->group, s->partner.rank));
+    return stop(s, why);
+}
+
+static vb_status stop_as_parted(struct ps_server *s, const struct count *count)
 {
     int rank = s->partner.rank;
     char why[256];
@@ -58,8 +84,7 @@ static vb_status stop(struct ps_server *s, const struct count *count)
              "its shard; this part of the job stops, because the others may go on",
              s->standby ? "the standby of server" : "server", s->k, count->lost,
              count->lost + count->reached, rank, vb_group_host(s->group, rank));
-    vb_group_abort(s->group, why); /* the workers that still reach this server stop, too */
-    return vb_err(VB_ERR_PEER, "%s", why);
+    return stop(s, why);
 }
 
 vb_status vb_ps_go_on_alone(struct ps_server *s)
@@ -68,10 +93,12 @@ vb_status vb_ps_go_on_alone(struct ps_server *s)
 
     if (count.lost == 0 || s->final) /* final parameters are the same at both servers */
         return VB_OK;
+    if (partner_goes_on(s))
+        return stop_as_dropped(s);
     if (vb_clock_ns() < s->partner.gone_ns + (uint64_t)s->job->settle_ms * 1000000u)
         return VB_AGAIN;
     count.lost += count.quiet; /* they may be behind the cut as well, and not yet known as lost */
     if (count.reached > count.lost || (count.reached == count.lost && count.has_lowest))
         return VB_OK;
-    return stop(s, &count);
+    return stop_as_parted(s, &count);
 }

@@ -35,6 +35,26 @@ without() { # without RANK SERVER STANDBY OPTIONS...
     [ -e "$dir/keep/checkpoint-$steps.vbc" ] || fail "the last checkpoint is missing after the death of a server"
 }
 
+# The process of rank 0, with a worker and the server, is stopped until the standby goes on. Rank 0 must then end,
+# although it has the lowest rank: two servers of a shard must not both go on.
+stopped_too_long() {
+    local i
+    start 200 lenet --data synth:1200 --batch 20 --mode async --ranks 2 --json --replicas 2 --steps 3000 \
+        --transport tcp --detect 0.5
+    kill -STOP "${ranks[0]}"
+    for ((i = 0; i < 600; i++)); do
+        grep -q "its standby on rank 3 goes on" "$dir/err" && break
+        sleep 0.05
+    done
+    kill -CONT "${ranks[0]}"
+    wait "$job" || fail "the job ended when a server was stopped: $(cat "$dir/err")"
+    final '.steps == 3000 and .staleness.gradients == 3000 and
+        any(.faults[]; .rank == 2 and .what == "stopped" and (.why | test("its standby on rank 3 goes on")))' \
+        "a server was stopped: $(cat "$dir/err")"
+    grep -q "goes on without it" "$dir/err" || fail "rank 0 does not say why it ends: $(cat "$dir/err")"
+    ! grep -q "the server goes on alone" "$dir/err" || fail "both servers went on: $(cat "$dir/err")"
+}
+
 refused 2 "need --mode async" softmax --replicas 2 --ranks 2
 refused 2 "--replicas 2 needs a second rank" softmax --mode async --replicas 2
 refused 2 "--replicas 2 needs a second rank" softmax --mode async --ranks 2 --hogwild --replicas 2
@@ -45,4 +65,5 @@ ends 'true' lenet --data synth:1200 --batch 20 --steps 1
 first=$(get .loss)
 without 2 2 3 --transport tcp --dedicated-servers
 without 0 2 3 --transport shm
+stopped_too_long
 exit "$bad"
