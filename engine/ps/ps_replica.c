@@ -80,6 +80,20 @@ static vb_status retire_invalid(struct ps_server *s, int worker, const char *why
     return vb_ps_server_retire(s, worker);
 }
 
+/* A worker that has lost the server asks its standby to take over. But the server lives, has
+ * removed the worker and goes on: the standby tells the worker, which would wait until the end of
+ * the job.
+ */
+static vb_status end_vain_failover(struct ps_server *s, int worker)
+{
+    const struct ps_client_failover *f = &s->clients[worker].failover;
+
+    if (!s->standby || s->partner.gone || !f->called || f->n_retired <= f->n_gone)
+        return VB_OK;
+    return vb_group_retire(s->group, vb_ps_worker_rank(s->job, worker),
+                           "this worker has lost the server, but the standby has not");
+}
+
 /* Processes a forwarded note. The standby confirms the note only after it has processed the note,
  * because the worker may fill the slot again after the confirmation. */
 static vb_status process_forwarded(struct ps_server *s, uint32_t value)
@@ -99,7 +113,9 @@ static vb_status process_forwarded(struct ps_server *s, uint32_t value)
         st = retire_invalid(s, a.worker, why);
     else
         st = vb_ps_process(s, a);
-    return st == VB_OK ? put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)) : st;
+    if (st == VB_OK)
+        st = put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0));
+    return st == VB_OK ? end_vain_failover(s, a.worker) : st;
 }
 
 static bool is_gone(const struct ps_client *client)
@@ -203,6 +219,7 @@ vb_status vb_ps_without_partner(struct ps_server *s)
 static vb_status process_at_standby(struct ps_server *s, struct ps_arrival a)
 {
     struct ps_client *client = &s->clients[a.worker];
+    vb_status st;
 
     switch (PS_KIND(a.value)) {
     case PS_GONE:
@@ -217,7 +234,8 @@ static vb_status process_at_standby(struct ps_server *s, struct ps_arrival a)
         client->failover.called = true;
         break;
     }
-    return vb_ps_without_partner(s);
+    st = end_vain_failover(s, a.worker);
+    return st == VB_OK ? vb_ps_without_partner(s) : st;
 }
 
 static vb_status on_partner_gone(struct ps_server *s)

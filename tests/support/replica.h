@@ -23,6 +23,8 @@ struct board {
     bool hello_after; /* whether a joiner says hello only after it knows that server 0 is gone */
     double patience;  /* factor for all timeouts; 0: the default */
     int mortal;       /* the worker that will be killed; -1: none */
+    int deserter;     /* the worker that drops server 0 in step 5; -1: none */
+    _Atomic bool sent_away; /* the standby has told it that the server goes on */
     char root[32];
     struct p_tally tally;
     _Atomic uint32_t evals[P_WORKERS]; /* number of evaluations that each worker was asked for */
@@ -181,7 +183,7 @@ static inline void prepare(enum vb_transport_choice transport, int workers, int 
     memset(board, 0, sizeof(*board));
     board->transport = transport;
     board->tally.nap_ns = 100000;
-    board->mortal = -1;
+    board->mortal = board->deserter = -1;
     board->job =
         (struct ps_job){.workers = workers,
                         .servers = servers,
