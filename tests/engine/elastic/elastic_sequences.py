@@ -406,7 +406,10 @@ class Job:
     def judge_faults(self, final):
         lost = {f["rank"] for f in final["faults"] if f["what"] in ("rank lost", "died", "stopped", "removed")}
         if self.mode == "async":  # servers have numbers of their own
-            lost = {n for n in lost if n < self.world}
+            # A worker may drop a stopped server before the server's standby does. Then the job goes on without
+            # the worker.
+            left = {f["rank"] for f in final["faults"] if "the peer dropped this rank: silent" in f["why"]}
+            lost = {n for n in lost if n < self.world} - (left if any(r.hit for r in self.ranks.values()) else set())
         hit = {r.number for r in self.ranks.values() if r.hit}
         if None in hit:  # it had not told its number
             hit |= {n for n in lost if n >= self.world}
