@@ -23,7 +23,7 @@ struct vb_stream {
     uint32_t mask;               /* the number of rows of the ring, less one */
     _Atomic uint64_t put, taken; /* rows since the start */
     _Atomic uint64_t lost;
-    char *ring;
+    struct vb_mem ring;
 };
 
 struct tick {
@@ -57,7 +57,7 @@ struct vb_recorder {
 static void stream_free(struct vb_stream *s)
 {
     if (s != NULL)
-        free(s->ring);
+        vb_mem_unmap(&s->ring);
     free(s);
 }
 
@@ -111,23 +111,33 @@ vb_status vb_recorder_open(const struct vb_recorder_opts *o, struct vb_recorder 
     return st;
 }
 
+/* Allocates all pages now: no step has a page fault here, and a long job needs no more memory. */
+static vb_status ring_open(struct vb_stream *s, size_t len_bytes)
+{
+    vb_status st = vb_mem_map_private(len_bytes, &s->ring);
+
+    return st == VB_OK ? vb_mem_populate(&s->ring) : st;
+}
+
 vb_status vb_recorder_stream(struct vb_recorder *rec, const char *file,
                              const struct vb_series_kind *kind, int ring_rows,
                              struct vb_stream **stream_p)
 {
     uint32_t rows = 64;
     struct vb_stream *s;
+    vb_status st;
 
     if (rec->n_streams == STREAMS_MAX)
         return vb_err(VB_ERR_USAGE, "%s: a recorder has %d files at most", file, STREAMS_MAX);
     while (rows < (uint32_t)ring_rows)
         rows *= 2;
     s = calloc(1, sizeof(*s));
-    if (s != NULL)
-        s->ring = calloc(rows, kind->row_bytes);
-    if (s == NULL || s->ring == NULL) {
-        stream_free(s);
+    if (s == NULL)
         return vb_err_sys("calloc");
+    st = ring_open(s, rows * kind->row_bytes);
+    if (st != VB_OK) {
+        stream_free(s);
+        return st;
     }
     snprintf(s->file, sizeof(s->file), "%s", file);
     s->rec = rec;
@@ -168,7 +178,7 @@ void vb_stream_put(struct vb_stream *s, const void *row)
         atomic_fetch_add_explicit(&s->lost, 1, memory_order_relaxed);
         return;
     }
-    memcpy(s->ring + (put & s->mask) * s->kind->row_bytes, row, s->kind->row_bytes);
+    memcpy((char *)s->ring.ptr + (put & s->mask) * s->kind->row_bytes, row, s->kind->row_bytes);
     atomic_store_explicit(&s->put, put + 1, memory_order_release);
 }
 
@@ -236,7 +246,7 @@ static bool write_rows(struct vb_stream *s)
             n = most;
         st = write_head(s);
         if (st == VB_OK)
-            st = vb_recorder_append(s->rec, s->file, s->ring + at * s->kind->row_bytes,
+            st = vb_recorder_append(s->rec, s->file, (char *)s->ring.ptr + at * s->kind->row_bytes,
                                     n * s->kind->row_bytes);
         if (st == VB_AGAIN)
             return false;
