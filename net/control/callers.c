@@ -72,22 +72,31 @@ static void add_door(char out[VB_DOORS_TEXT], const char *door)
         snprintf(out + at, VB_DOORS_TEXT - at, "%s%s", at > 0 ? "," : "", door);
 }
 
-/* The address of rank 0 is the root: it may listen on all addresses. */
+/* The address of rank 0 is that of the root: it may listen on all addresses. */
+static void write_door(const struct wire_info *info, const char *root, char out[VB_DOORS_TEXT])
+{
+    const char *colon = strrchr(root, ':');
+    unsigned port = info->door != 0 ? info->door : info->port;
+    char door[VB_ROOT_TEXT + 16];
+
+    if (info->rank > 0)
+        snprintf(door, sizeof(door), strchr(info->addr, ':') != NULL ? "[%s]:%u" : "%s:%u",
+                 info->addr, port);
+    else if (info->door == 0 || colon == NULL)
+        snprintf(door, sizeof(door), "%s", root);
+    else
+        snprintf(door, sizeof(door), "%.*s:%u", (int)(colon - root), root, port);
+    add_door(out, door);
+}
+
 static void write_doors(const struct control *c, const char *root, char out[VB_DOORS_TEXT])
 {
     int i, lead = vb_agree_lead(c);
-    char door[SOCK_TEXT + 16];
 
     out[0] = '\0';
-    for (i = lead < 0 ? 0 : lead; i < c->opts.world; i++) {
-        const struct wire_info *info = &c->conns[i].info;
-
-        if (!vb_agree_is_member(c, i) || info->addr[0] == '\0') /* it is gone */
-            continue;
-        snprintf(door, sizeof(door), strchr(info->addr, ':') != NULL ? "[%s]:%u" : "%s:%u",
-                 info->addr, info->port);
-        add_door(out, i == 0 ? root : door);
-    }
+    for (i = lead < 0 ? 0 : lead; i < c->opts.world; i++)
+        if (vb_agree_is_member(c, i) && c->conns[i].info.addr[0] != '\0') /* it is not gone */
+            write_door(&c->conns[i].info, root, out);
 }
 
 void vb_control_doors(struct control *c, const char *root, char out[VB_DOORS_TEXT])

@@ -46,6 +46,13 @@ void vb_group_doors(struct vb_group *g, char out[VB_DOORS_TEXT])
     vb_control_doors(g->control, root_of(g), out);
 }
 
+int vb_group_door(const struct vb_group *g)
+{
+    const struct wire_info *own = &g->peers[g->rank].info;
+
+    return (int)(own->door != 0 ? own->door : own->port);
+}
+
 vb_status vb_group_inherit_door(struct vb_group *g, struct vb_group *from)
 {
     int fd = vb_control_door_fd(from->control);

@@ -65,6 +65,7 @@ static struct vb_group_opts new_options(const struct vb_group *g, const struct v
     opts.timeout_ms = (int)(g->opts.timeout_ms / g->opts.patience + 0.5);
     opts.open_ms = m->open_ms;
     opts.announce = NULL;
+    opts.door = vb_group_door(g);
     opts.renumbers = true; /* who hears of losses knows the ranks of the start */
     opts.hopeless = &l->gone;
     return opts;

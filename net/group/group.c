@@ -26,6 +26,7 @@ static vb_status describe(struct vb_group *g, const struct sock_addr *at, const 
     info->rank = (uint32_t)g->rank;
     info->netns = stat("/proc/self/ns/net", &sb) == 0 ? (uint64_t)sb.st_ino : 0;
     info->port = (uint32_t)vb_sock_port(at);
+    info->door = (uint32_t)g->opts.door;
     vb_sock_host_text(at, info->addr, sizeof(info->addr));
     vb_process_id(&info->process);
     if (gethostname(host, sizeof(host) - 1) == 0)

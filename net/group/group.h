@@ -74,6 +74,9 @@ struct vb_group_opts {
      * rank. Must not wait and must not call functions of the group. May be NULL. */
     void (*lost)(void *arg, int rank, const char *why);
     void *lost_arg;
+    /* The port where callers have found this rank so far; the group inherits it
+     * (vb_group_inherit_door()). 0: none. */
+    int door;
     bool renumbers; /* lost is told the numbers of vb_group_set_ids(), and nothing before it */
 };
 

@@ -45,8 +45,12 @@ vb_status vb_group_turn_away(struct vb_group *group, const char *why);
 #define VB_DOORS_TEXT 1024
 void vb_group_doors(struct vb_group *group, char out[VB_DOORS_TEXT]);
 
+/* The port where callers find this rank, in this group and in those that inherit it. */
+int vb_group_door(const struct vb_group *group);
+
 /* The new group `group` also listens where `from` did, which stays open until its close: others
- * know this address. Every old member calls this once the new group is formed. */
+ * know this address. Every old member calls this once the new group is formed, whose option door
+ * was vb_group_door(from). */
 vb_status vb_group_inherit_door(struct vb_group *group, struct vb_group *from);
 
 /* ---- the caller ------------------------------------------------------------------------------ */

@@ -85,6 +85,8 @@ vb_status vb_group_check_times(const struct vb_group_opts *o)
 
 static vb_status check_reach(const struct vb_group_opts *o)
 {
+    if (o->door < 0 || o->door > 65535)
+        return vb_err(VB_ERR_USAGE, "port %d (door) does not exist", o->door);
     if (o->root == NULL && needs_root(o) && (o->rank > 0 || o->root_fd < 0))
         return vb_err(VB_ERR_USAGE, "the address of rank 0 is missing: give its HOST:PORT");
     if (o->secret == NULL && o->world > 1)

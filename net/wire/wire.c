@@ -208,6 +208,7 @@ void vb_wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_IN
     vb_wire_u32_encode(info->rank, out);
     vb_wire_u64_encode(info->netns, out + 8);
     vb_wire_u32_encode(info->port, out + 16);
+    vb_wire_u32_encode(info->door, out + 20);
     memcpy(out + AT_ADDR, info->addr, sizeof(info->addr));
     memcpy(out + AT_HOST, info->host, sizeof(info->host));
     memcpy(out + AT_BOOT_ID, info->boot_id, sizeof(info->boot_id));
@@ -239,11 +240,12 @@ bool vb_wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_in
     info_p->rank = vb_wire_u32_decode(in);
     info_p->netns = vb_wire_u64_decode(in + 8);
     info_p->port = vb_wire_u32_decode(in + 16);
+    info_p->door = vb_wire_u32_decode(in + 20);
     memcpy(info_p->token, in + AT_TOKEN, sizeof(info_p->token));
     info_p->process.number = vb_wire_u32_decode(in + AT_PROCESS);
     info_p->process.ns = vb_wire_u32_decode(in + AT_PROCESS + 4);
     info_p->process.start = vb_wire_u64_decode(in + AT_PROCESS + 8);
-    return info_p->port > 0 && info_p->port < 65536 &&
+    return info_p->port > 0 && info_p->port < 65536 && info_p->door < 65536 &&
            text_decode(in + AT_ADDR, info_p->addr, sizeof(info_p->addr)) &&
            text_decode(in + AT_HOST, info_p->host, sizeof(info_p->host)) &&
            text_decode(in + AT_BOOT_ID, info_p->boot_id, sizeof(info_p->boot_id)) &&

@@ -183,6 +183,7 @@ struct wire_info {
     uint32_t rank;
     uint64_t netns; /* number of the rank's network namespace; 0: not known */
     uint32_t port;
+    uint32_t door; /* where callers find the rank in all groups, one after another; 0: at port */
     char addr[VB_ADDR_TEXT + 2];         /* address where the rank listens, as text */
     char host[WIRE_HOST];                /* host name, for messages */
     char boot_id[WIRE_BOOT_ID];          /* differs after every boot of the host; "": not known */
