@@ -110,7 +110,10 @@ static vb_status listen_as_root(struct vb_group *g)
         snprintf(root, sizeof(root), "%s", g->opts.root != NULL ? g->opts.root : "127.0.0.1:0");
         st = vb_root_listen(root, &fd);
     }
-    return st == VB_OK ? listen_on(g, fd) : st;
+    if (st != VB_OK)
+        return st;
+    g->opts.root_fd = -1;
+    return listen_on(g, fd);
 }
 
 /* Listens on the address from which this host reaches the root. A connected datagram socket tells
@@ -225,6 +228,7 @@ vb_status vb_group_alloc(const struct vb_group_opts *opts, struct vb_group **gro
         return VB_ERR_NO_MEMORY;
     }
     g->opts = *opts;
+    g->opts.root_fd = opts->rank == 0 ? opts->root_fd : -1;
     if (g->opts.patience == 0)
         g->opts.patience = 1;
     g->opts.timeout_ms = (int)(g->opts.timeout_ms * g->opts.patience);
@@ -371,6 +375,7 @@ void vb_group_close(struct vb_group *g)
     }
     vb_fd_close(&g->epoll_fd);
     vb_fd_close(&g->wake_fd);
+    vb_fd_close(&g->opts.root_fd); /* not taken over if the group could not be opened */
     pthread_mutex_destroy(&g->front.lock);
     vb_regroup_close(g);
     free(g->ids);
