@@ -135,7 +135,7 @@ bool vb_process_kill(int fd);
 
 /* By what another process of this host can find this one: its number in a PID namespace, and when
  * it was started, so that no later process with the same number is taken for it. number 0: not
- * known. It is good for looking only: killing takes a pidfd. */
+ * known. Another process may claim any number: see vb_process_same_program() before a kill. */
 struct vb_process_id {
     uint32_t number, ns; /* ns: number of the PID namespace */
     uint64_t start;      /* as the kernel counts, since the host was started */
@@ -159,6 +159,9 @@ enum vb_process_state {
 };
 
 enum vb_process_state vb_process_state(const struct vb_process_id *id);
+
+/* Returns whether a process that can be seen from here runs the program of this one. */
+bool vb_process_same_program(const struct vb_process_id *id);
 
 /* Returns the number of times that this process has waited for a page from a disk. */
 uint64_t vb_process_page_waits(void);

@@ -269,6 +269,16 @@ enum vb_process_state vb_process_state(const struct vb_process_id *id)
     return state;
 }
 
+bool vb_process_same_program(const struct vb_process_id *id)
+{
+    struct stat own, other;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%u/exe", id->number);
+    return vb_process_state(id) != VB_PROCESS_UNKNOWN && stat("/proc/self/exe", &own) == 0 &&
+           stat(path, &other) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
 /* The number of a process stays its own until it is reaped. So if it still has the number after the
  * descriptor was opened, that is its descriptor. */
 int vb_process_open(const struct vb_process_id *id)

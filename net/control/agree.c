@@ -34,10 +34,10 @@ bool vb_agree_open(struct control *c)
     pthread_mutex_init(&a->lock, NULL);
     a->from = -1;
     vb_view_init(&a->machine, &opts);
-    a->process_fds = malloc((size_t)c->opts.world * sizeof(*a->process_fds));
-    for (i = 0; i < c->opts.world && a->process_fds != NULL; i++)
-        a->process_fds[i] = -1;
-    return a->process_fds != NULL;
+    a->processes = calloc((size_t)c->opts.world, sizeof(*a->processes));
+    for (i = 0; i < c->opts.world && a->processes != NULL; i++)
+        a->processes[i].fd = -1;
+    return a->processes != NULL;
 }
 
 void vb_agree_free(struct control *c)
@@ -47,9 +47,9 @@ void vb_agree_free(struct control *c)
 
     if (a == NULL)
         return;
-    for (i = 0; i < c->opts.world && a->process_fds != NULL; i++)
-        vb_fd_close(&a->process_fds[i]);
-    free(a->process_fds);
+    for (i = 0; i < c->opts.world && a->processes != NULL; i++)
+        vb_fd_close(&a->processes[i].fd);
+    free(a->processes);
     pthread_mutex_destroy(&a->lock);
     free(a);
     c->agreement = NULL;
@@ -59,13 +59,14 @@ void vb_agree_free(struct control *c)
 static void watch_process(struct control *c, int rank)
 {
     const struct wire_info *own = &c->conns[c->opts.rank].info, *peer = &c->conns[rank].info;
-    int *fd_p = &c->agreement->process_fds[rank];
+    struct peer_process *process = &c->agreement->processes[rank];
 
     if (!vb_wire_info_same_host(own, peer) || vb_wire_info_same_process(own, peer))
         return;
-    *fd_p = vb_process_open(&peer->process);
-    if (*fd_p >= 0 && !vb_control_poll_process(c, rank, *fd_p))
-        vb_fd_close(fd_p);
+    process->id = peer->process;
+    process->fd = vb_process_open(&process->id);
+    if (process->fd >= 0 && !vb_control_poll_process(c, rank, process->fd))
+        vb_fd_close(&process->fd);
 }
 
 void vb_agree_know(struct control *c)
@@ -306,9 +307,9 @@ void vb_agree_process_ended(struct control *c, int rank)
 {
     struct agreement *a = c->agreement;
 
-    if (a == NULL || a->process_fds[rank] < 0 || !vb_process_ended(a->process_fds[rank], 0))
+    if (a == NULL || a->processes[rank].fd < 0 || !vb_process_ended(a->processes[rank].fd, 0))
         return;
-    vb_fd_close(&a->process_fds[rank]);
+    vb_fd_close(&a->processes[rank].fd);
     if (c->conns[rank].fd >= 0)
         vb_conn_read(c, rank); /* its last words */
     add_news(a, rank, VIEW_REAPED);
@@ -349,12 +350,56 @@ bool vb_agree_frame(struct control *c, int rank)
     return possible;
 }
 
+/* Only one that is lost, and has not gone on without this rank before it was stopped. */
+static bool may_kill(const struct agreement *a, int rank)
+{
+    const struct view_machine *m = &a->machine;
+    const struct peer_process *process = &a->processes[rank];
+
+    return view_has(&m->suspects, rank) && !view_has(&m->proved, rank) &&
+           !view_has(&a->droppers, rank) && process->fd >= 0 &&
+           vb_process_state(&process->id) == VB_PROCESS_STOPPED &&
+           vb_process_same_program(&process->id);
+}
+
+/* A rank that is stopped cannot say whether it goes on with others, so this rank would have to give
+ * up. Its end, which is a proof, changes that. A supervisor, who would kill it too and say so,
+ * comes first. */
+static uint64_t kill_stopped(struct control *c, uint64_t now)
+{
+    struct agreement *a = c->agreement;
+    const struct view_machine *m = &a->machine;
+    int i;
+
+    if (m->end_due == 0)
+        a->kill_due = 0;
+    else if (a->kill_due == 0)
+        a->kill_due = m->end_due - m->opts.grace_ns / 4 * 3;
+    for (i = 0; i < c->opts.world && a->kill_due > 0 && now >= a->kill_due; i++)
+        if (may_kill(a, i)) {
+            VB_LOG_WARN("rank %d (pid %u) is stopped (SIGSTOP) and is killed: it is lost, and only "
+                        "its end lets this rank go on",
+                        i, a->processes[i].id.number);
+            (void)vb_process_kill(a->processes[i].fd);
+        }
+    if (a->kill_due > 0 && now >= a->kill_due)
+        a->kill_due = now + m->opts.grace_ns / 4; /* more may be lost meanwhile */
+    return a->kill_due > 0 ? a->kill_due : UINT64_MAX;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 uint64_t vb_agree_work(struct control *c, uint64_t now)
 {
     struct agreement *a = c->agreement;
+    uint64_t kills;
 
     if (is_over(a))
         return UINT64_MAX;
+    kills = kill_stopped(c, now);
     if (now >= vb_view_due(&a->machine)) {
         a->telling = true;
         pthread_mutex_lock(&a->lock);
@@ -364,7 +409,7 @@ uint64_t vb_agree_work(struct control *c, uint64_t now)
         a->telling = false;
         tell(c);
     }
-    return is_over(a) ? UINT64_MAX : vb_view_due(&a->machine);
+    return is_over(a) ? UINT64_MAX : earlier(kills, vb_view_due(&a->machine));
 }
 
 /* ---- the group ------------------------------------------------------------------------------- */

@@ -196,6 +196,11 @@ struct clocks {
 /* Groups that agree: the machine of this rank, and what it was not told yet (agree.c). */
 #define VIEW_HOWS (VIEW_LEFT + 1)
 
+struct peer_process {
+    int fd; /* a pidfd; -1: none */
+    struct vb_process_id id;
+};
+
 struct agreement {
     /* Of the machine; taken after the lock of the control plane, which everybody holds who changes
      * more than the step. So a commit does not wait for sockets. */
@@ -206,9 +211,10 @@ struct agreement {
     struct view_set news[VIEW_HOWS]; /* ranks that are gone, for each way in which */
     struct view_set droppers;        /* ranks that have dropped this one */
     bool telling;                    /* the machine is being told; news waits */
-    bool over;        /* this rank leaves: it commits nothing, and agrees to nothing */
-    int from;         /* the rank whose message came last; -1: none */
-    int *process_fds; /* pidfds of the ranks of this host; -1: none */
+    bool over; /* this rank leaves: it commits nothing, and agrees to nothing */
+    int from;  /* the rank whose message came last; -1: none */
+    struct peer_process *processes; /* of the ranks of this host */
+    uint64_t kill_due;              /* when stopped ranks are killed; 0: a majority is left */
 };
 
 /* A caller that has not proved the secret yet. */
