@@ -85,13 +85,31 @@ static bool is_over(const struct job *job, int rank)
     return end->reaped && (end->by_signal || end->number != 0);
 }
 
+/* A rank that was stopped may be killed by another one, before kill_if_stopped() does it. Returns
+ * who has lost it before that; -1: nobody. */
+static int who_missed(const struct job *job, int rank)
+{
+    const struct vb_blame *blames = job->causes.blames;
+    int i;
+
+    for (i = 0; i < job->ranks; i++)
+        if (blames[i].peer == rank && strncmp(blames[i].why, "silent ", 7) == 0)
+            return i;
+    return -1;
+}
+
 static void name(struct job *job, int rank)
 {
+    int by = who_missed(job, rank);
     char why[WHY_BYTES];
 
     job->lost[rank].said = true;
     explain(job, rank, why, sizeof(why));
-    vb_relay_warn(job->relay, "%s; training goes on without it", why);
+    if (by >= 0)
+        vb_relay_warn(job->relay, "%s, after rank %d had lost it: %s; training goes on without it",
+                      why, vb_causes_number(&job->causes, by), job->causes.blames[by].why);
+    else
+        vb_relay_warn(job->relay, "%s; training goes on without it", why);
 }
 
 void vb_job_lose(struct job *job, int rank)

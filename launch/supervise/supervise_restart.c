@@ -58,10 +58,15 @@ void vb_job_restart_later(struct job *job, int rank)
 /* What is known of the process before must not be taken for what this one does. */
 static void forget(struct job *job, int rank)
 {
+    struct vb_causes *causes = &job->causes;
+    int i;
+
     memset(&job->dead[rank], 0, sizeof(job->dead[rank]));
     memset(&job->lost[rank], 0, sizeof(job->lost[rank]));
-    memset(&job->causes.ends[rank], 0, sizeof(job->causes.ends[rank]));
-    job->causes.blames[rank].peer = -1;
+    memset(&causes->ends[rank], 0, sizeof(causes->ends[rank]));
+    for (i = 0; i < causes->ranks; i++) /* what it has said, and what others have said of it */
+        if (i == rank || causes->blames[i].peer == rank)
+            causes->blames[i].peer = -1;
     if (job->o->elastic)
         job->causes.numbers[rank] = -1; /* until it has joined */
     job->causes.trains[rank] = -1;

@@ -4,7 +4,7 @@
 # TensorFlow and PyTorch on this machine, where they are installed.
 
 experiments_peers() {
-    ! tensorflow_is_there || experiment tensorflow 300 70 "softmax: TensorFlow with a parameter server and with allreduce"
+    ! tensorflow_is_there || experiment tensorflow 800 220 "softmax: TensorFlow with a parameter server and with allreduce"
     ! torch_is_there || experiment pytorch 200 40 "softmax: PyTorch's DDP over Gloo"
 }
 
@@ -13,7 +13,7 @@ torch_is_there() { timeout 60 /usr/bin/python3 -c 'import importlib.util as u; e
 
 run_tensorflow() {
     [[ $mnist != mnist:* ]] || export VB_MNIST=${mnist#mnist:}
-    keep tensorflow 1200 "$here/../bench/compare" tensorflow "$(choose 5 1)"
+    keep tensorflow 2400 "$here/../bench/compare" tensorflow "$(choose 3 1)" # 8 runs of about 25 s a round
 }
 run_pytorch() { keep pytorch 1200 "$here/../bench/compare" sync --only softmax "$(choose 5 1)"; }
 

@@ -132,7 +132,7 @@ for transport in shm tcp; do
     said 'rank 3 \(pid [0-9]+\) died: signal 9 \(Killed\); training goes on without it'
     joined 4
     kill -STOP "$(by_age | tail -n 1)" # the supervisor or another rank kills it
-    said 'rank 4 \(pid [0-9]+\) (is stopped \(SIGSTOP\) and is killed, because rank [12] has lost it|died: signal 9)'
+    said 'rank 4 \(pid [0-9]+\) (is stopped \(SIGSTOP\) and is killed, because rank [12] has lost it|died: signal 9 \(Killed\), after rank [12] had lost it: silent for )'
     sleep 2
     [ "$(ours | wc -l)" = 3 ] || fail "$what: $(ours | wc -l) processes are there, expected 3: $(cat "$dir/err")"
     stop_job "$what"
