@@ -24,7 +24,7 @@ _Static_assert(VB_RUN_FORM < 1 << 6, "a note has room for it");
 #define AGAIN_NS UINT64_C(100000000) /* the lead repeats itself after this time */
 #define PAUSE_NS 200000
 /* The members form a new group after so many steps: they allocate memory for it during the last. */
-#define FORM_STEPS 2
+#define FORM_STEPS 6
 #define FORM_WAIT_NS UINT64_C(10000000000) /* then it does not matter that a checkpoint is due */
 #define LEAVE_NS UINT64_C(5000000000)      /* others that do not answer count as gone, or do soon */
 
