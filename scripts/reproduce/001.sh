@@ -80,6 +80,9 @@ write_001() {
          (if $s then $t.server.network else $t.network end)])'
     echo
     echo "*sync* sums gradients without a server (allreduce); *sync, by a server* is a parameter server that waits for all workers."
+    echo "$(jq -r '.staleness | "Gradients of *async* were \(.mean * 10 | round / 10) steps old on average, at most \(.max)."' \
+        "$out/runs/001-async.json") The rate never falls here, so old ones move the parameters far, and accuracy jumps from" \
+        "one evaluation to the next; with \`--schedule auto\` it does not."
     echo
     picture 001-modes-loss-epoch "Loss by epoch of the four modes"
     verdict 001-single 001-sync 001-server 001-async

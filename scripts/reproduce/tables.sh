@@ -148,6 +148,8 @@ write_page() {
     echo "wrote $page" >&2
 }
 
+all_studies() { [ ${#studies[@]} = 5 ] && echo all || echo "${studies[*]}"; }
+
 write_head() {
     local i
     cat <<END
@@ -156,7 +158,7 @@ write_head() {
 Five reports of distributed training on small clusters (TensorFlow 1.x, 1 to 5 nodes), here named 000 to 004, and the
 same experiments with Verbena. This page was written by
 
-    scripts/reproduce.sh ${studies[*]} $(choose '' --quick) ${data:+--data DIR}
+    scripts/reproduce.sh $(all_studies)$(choose '' ' --quick')${data:+ --data DIR}
 
 on $(date +%Y-%m-%d), on $(nproc) cores ($(uname -m), $(cpu_name)), in $(minutes "$(awk '{ s += $1 } END { print s + 0 }' "$out/logs/seconds")"). Columns
 called *report* have the reports' numbers, measured on their machines; all others were measured here.
@@ -168,8 +170,8 @@ called *report* have the reports' numbers, measured on their machines; all other
   rates of 000, 002 and 004. Accuracies show the same trend, not the same experiment.
 - **Time of several nodes:** the nodes share $(nproc) cores, which cannot show how computing scales. Where it says
   *replayed*, each node sleeps for the compute times that one rank has recorded alone, and loads, exchanges and waits
-  for real (\`--replay-compute\`). Accuracy is from runs that compute.
-$([ "$quick" = no ] || echo "- **Quick:** runs are shorter than those of the reports; the text says how long. Accuracies are lower accordingly.")
+  for real (\`--replay-compute\`). Accuracy is from runs that compute.$([ "$quick" = no ] || printf '\n%s' \
+        "- **Quick:** runs are shorter than those of the reports; the text says how long. Accuracies are lower accordingly.")
 
 | experiment | what |
 | --- | --- |
