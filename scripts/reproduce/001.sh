@@ -119,7 +119,7 @@ write_001_lenet() {
          (ratio(($their["001"].lenet[] | select(.batch == $t.batch and .ranks == 1) | .time); $t.time) | fixed(2)),
          ($times | over(.ranks == $t.ranks; split.transfer) | percent)])'
     echo
-    of_sweep 001-lenet | jq -r '"\(.ranks)_nodes \(.batch) \(100 * .accuracy)"' | sort -k1,1 -k2,2n |
+    of_sweep 001-lenet | jq -r '"\(.ranks)_node\(if .ranks > 1 then "s" else "" end) \(.batch) \(100 * .accuracy)"' | sort -k1,1 -k2,2n |
         draw 001-lenet-accuracy "LeNet, rate 0.01: accuracy by batch" "batch of a node" "%" log
     picture 001-lenet-accuracy "Accuracy by batch, for 1, 2, 3 nodes"
     picture 001-lenet-cpu "CPU of LeNet on 1, 2, 3 nodes"

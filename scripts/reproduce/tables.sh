@@ -122,11 +122,12 @@ picture() {
 
 # draw NAME TITLE X Y [LOG]: draws lines from standard input, "SERIES X Y" with _ for a blank, as $out/reproduction/NAME.svg
 draw() {
-    local name=$1 table=$out/pages/$1.dat series script
+    local name=$1 table=$out/pages/$1.dat series script least=0
     grep -v -- '-$' >"$table"
     [ -s "$table" ] || return 0
+    [ "$4" != % ] || least='*' # accuracies differ little, far above 0
     script="set terminal svg size 640,360 dynamic font 'sans,12'; set output '$out/reproduction/$name.svg'; "
-    script+="set title '$2'; set xlabel '$3'; set ylabel '$4'; set grid; set key outside right; set yrange [0:*]; "
+    script+="set title '$2'; set xlabel '$3'; set ylabel '$4'; set grid; set key outside right; set yrange [$least:*]; "
     script+="${5:+set logscale x 2; }plot "
     while read -r series; do
         script+="'< grep ^$series\\  $table' using 2:3 with linespoints linewidth 2 title '${series//_/ }', "
