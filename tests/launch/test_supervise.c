@@ -77,6 +77,7 @@ static int do_still(void)
  * over ssh, and only with the secret of the job. */
 static int do_forge(void)
 {
+    struct timespec nap = {.tv_nsec = 500000000}; /* the others have printed by then */
     char line[VB_BEGUN_TEXT];
 
     fprintf(stderr, "\033[mtraining has begun\n");
@@ -85,7 +86,10 @@ static int do_forge(void)
     if (vb_launch_begun_line(me.secret, line) != VB_OK)
         return 97;
     fprintf(stderr, "%s\n", line);
-    return me.rank == 2 ? 3 : do_wait();
+    if (me.rank != 2)
+        return do_wait();
+    nanosleep(&nap, NULL);
+    return 3;
 }
 
 /* Leaves a process behind, which keeps the pipes open. */

@@ -20,7 +20,7 @@ export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
 # For each model: its options, the number of steps, the steps of a mean, and how far apart the curves may be, in percent.
 # Other numbers of ranks round differently. softmax forgets such differences, lenet does not: two undisturbed runs of it
-# with 4 and 3 ranks are as far apart.
+# with 4 and 3 ranks are as far apart, or farther. Then their distance is the limit.
 declare -A words=(
     [softmax]="--epochs 40 --global-batch 64"
     [lenet]="--epochs 6 --global-batch 64"
@@ -122,7 +122,7 @@ for model; do
     echo "$model, $steps steps: accuracy $(get .accuracy), undisturbed $accuracy, with 3 ranks $(jq -r .accuracy "$dir/out3");" \
         "loss curves at most $difference % apart ($left_out steps left out), those of 3 and 4 ranks $normal %"
     final "(.accuracy - $accuracy | fabs) <= 0.002" "$model: accuracy"
-    awk "BEGIN { exit !($difference <= ${apart[$model]}) }" </dev/null || fail "$model: the loss curves differ by $difference %"
+    awk "BEGIN { exit !($difference <= ${apart[$model]} || $difference <= $normal) }" </dev/null || fail "$model: the loss curves differ by $difference %"
     rm -rf "$dir/alone" "$dir/three"
 done
 exit $bad
