@@ -444,6 +444,15 @@ void vb_launch_tell_number(const struct vb_launch *launch, int number)
         VB_LOG_WARN("the supervisor cannot be told that this process is rank %d now", number);
 }
 
+void vb_launch_tell_over(const struct vb_launch *launch, int reporter)
+{
+    char line[32];
+    int n = snprintf(line, sizeof(line), "over %d", reporter);
+
+    if (!vb_launch_tell(launch, line, n))
+        VB_LOG_WARN("the supervisor cannot be told that rank %d has reported", reporter);
+}
+
 void vb_launch_tell_trains(const struct vb_launch *launch, int number)
 {
     char line[32];

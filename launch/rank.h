@@ -116,6 +116,9 @@ void vb_launch_tell_number(const struct vb_launch *launch, int number);
  * this number. Does not wait. */
 void vb_launch_tell_trains(const struct vb_launch *launch, int number);
 
+/* Tells vb_supervise() that the job is over, and the number of the rank that has reported. */
+void vb_launch_tell_over(const struct vb_launch *launch, int reporter);
+
 /* What became of ranks that our supervisor was asked to add. */
 #define VB_ADD_MAX 64      /* ranks in one request */
 #define VB_ADDED_TEXT 1024 /* size of a text, with the terminating zero */

@@ -342,6 +342,8 @@ int cli_train_rank(const struct train_asked *asked, const struct vb_launch *laun
     vb_run_facts_fini(&run.facts);
     if (st != VB_OK)
         return cli_exit_code(st);
+    if (result.reporter >= 0 && !result.left)
+        vb_launch_tell_over(launch, result.reporter);
     if (joins(&o) && !result.reports && !launch->joins) /* the supervisor has one output */
         st = cli_train_print_joined(a->join, r.number, &o, &result, a->json);
     stopped = result.stopped;

@@ -262,6 +262,7 @@ static vb_status go_over(struct vb_trainer *t)
         f->ended(f->ended_arg, true);
     (void)vb_group_inherit_door(t->place.group, f->other.group); /* or others may call in vain */
     vb_group_is_before(t->place.group, f->other.group);
+    vb_group_tell_losses(t->place.group);
     vb_group_trace(t->place.group, t->trace.trace);
     vb_group_wait_stats_reset(t->place.group);
     t->laps.late_ns = 0;
@@ -308,10 +309,8 @@ void vb_train_form_undo(struct vb_trainer *t)
     close_seat(&f->other);
 }
 
-void vb_train_form_done(struct vb_trainer *t)
+static void end_forming(struct vb_trainer *t)
 {
-    if (t->form.old_world == 0)
-        return;
     t->form.old_world = 0; /* also on a joiner */
     if (t->form.switched) {
         vb_group_is_before(t->place.group, NULL);
@@ -322,12 +321,22 @@ void vb_train_form_done(struct vb_trainer *t)
     t->form.switched = false;
 }
 
+void vb_train_form_done(struct vb_trainer *t)
+{
+    if (t->form.old_world == 0)
+        return;
+    if (!t->form.switched) /* a joiner; members have done so in go_over() */
+        vb_group_tell_losses(t->place.group);
+    end_forming(t);
+}
+
 void vb_train_form_close(struct vb_trainer *t)
 {
     if (t->ops == NULL)
         return;
     vb_train_form_undo(t);
-    vb_train_form_done(t);
+    if (t->form.old_world != 0)
+        end_forming(t);
     wait_for_closer(t);
     end_ahead(t);
 }

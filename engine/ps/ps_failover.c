@@ -98,6 +98,9 @@ static vb_status call_standby(struct ps_worker *w, int k)
         link->failed_over = false;
         link->lost = true; /* so that later waits fail as well */
         w->lost_rank = link->rank;
+        if (vb_group_end(w->group, link->rank) == VB_END_LEFT)
+            return vb_err(VB_ERR_PEER, "the job has ended: server %d (rank %d, %s) has left", k,
+                          link->rank, vb_group_host(w->group, link->rank));
         return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone (%s) and has no standby", k,
                       link->rank, vb_group_host(w->group, link->rank),
                       vb_group_gone_why(w->group, link->rank));

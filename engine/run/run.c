@@ -269,6 +269,7 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
     struct vb_trainer t;
     vb_status st = vb_trainer_open(&t, o, joiner);
 
+    result->reporter = -1;
     if (st == VB_OK)
         st = work(&t, &stop, result);
     *left_out_p = is_left_out(&t, st);

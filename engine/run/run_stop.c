@@ -23,7 +23,7 @@ _Static_assert(VB_RUN_FORM < 1 << 6, "a note has room for it");
 #define KIND_SHIFT (SIGNAL_BITS + SIGNAL_SHIFT)
 #define AGAIN_NS UINT64_C(100000000) /* the lead repeats itself after this time */
 #define PAUSE_NS 200000
-/* The members form a new group after so many steps: they allocate memory for it during the last. */
+/* The members form a new group after so many steps, and allocate memory for it meanwhile. */
 #define FORM_STEPS 6
 #define FORM_WAIT_NS UINT64_C(10000000000) /* then it does not matter that a checkpoint is due */
 #define LEAVE_NS UINT64_C(5000000000)      /* others that do not answer count as gone, or do soon */

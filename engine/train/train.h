@@ -544,6 +544,7 @@ struct vb_result_machine {
  * seconds that it knows of. */
 struct vb_train_result {
     bool reports; /* this rank reports the result */
+    int reporter; /* elastic synchronous training: number of the rank that does; -1: not known */
     int ranks;    /* number of ranks that compute, at the start */
     int workers;  /* number of ranks that computed to the end, including joiners */
     int *lost;    /* synchronous training: the ranks that were lost, n_lost of them, ascending */

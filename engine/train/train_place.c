@@ -65,6 +65,7 @@ vb_status vb_place_meet(const struct vb_train_opts *o, struct vb_place *place,
     opts.root = meeting->root;
     opts.root_fd = -1;
     opts.open_ms = meeting->open_ms;
+    opts.keeps_losses = true; /* until vb_train_form_done() */
     opts.topo = NULL;
     return open_with(o, &opts, place);
 }

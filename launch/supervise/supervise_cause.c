@@ -19,6 +19,7 @@ vb_status vb_causes_init(struct vb_causes *c, int ranks, int room)
     c->ranks = 0;
     c->len = 0;
     c->n_begun = 0;
+    c->reporter = -1;
     c->doors[0] = '\0';
     c->ask.n = 0;
     c->blames = calloc((size_t)room, sizeof(*c->blames));
@@ -96,6 +97,14 @@ static void take_number(struct vb_causes *c, int rank, const char *line)
         c->numbers[rank] = number;
 }
 
+static void take_over(struct vb_causes *c, const char *line)
+{
+    int reporter;
+
+    if (sscanf(line, " over %d", &reporter) == 1 && reporter >= 0)
+        c->reporter = reporter;
+}
+
 static void take_request(struct vb_causes *c, int rank, const char *line)
 {
     struct vb_add_request ask = {.by = rank};
@@ -116,6 +125,7 @@ void vb_causes_take(struct vb_causes *c, int rank, const char *line)
         return;
     take_end(c, rank, line);
     take_number(c, rank, line);
+    take_over(c, line);
     take_request(c, rank, line);
     if (sscanf(line, " lost %d %n", &number, &at) != 1 || at == 0 || number < 0)
         return;
@@ -177,6 +187,11 @@ const struct vb_blame *vb_causes_find(const struct vb_causes *c, int rank, int *
         next = &c->blames[by];
     }
     return blame;
+}
+
+int vb_causes_stranger(const struct vb_causes *c)
+{
+    return c->reporter >= 0 && find_number(c, c->reporter) < 0 ? c->reporter : -1;
 }
 
 void vb_death_explain(int rank, const siginfo_t *info, bool goes_on, struct vb_oom *oom, char *why,

@@ -139,8 +139,15 @@ static void kill_if_stopped(struct job *job, int rank)
     kill(-job->pids[rank], SIGKILL);
 }
 
+/* A rank that has ended well may also be one that the user has removed. */
+bool vb_job_is_done(const struct job *job)
+{
+    return job->ended_well &&
+           (vb_relay_printed(job->relay) || vb_causes_stranger(&job->causes) >= 0);
+}
+
 /* Others have printed the result and ended, and those that are left were dropped and do not know
- * it. A rank that has ended well before may be one that the user has removed. */
+ * it. */
 static bool all_left_are_lost(const struct job *job)
 {
     int i;
@@ -148,7 +155,7 @@ static bool all_left_are_lost(const struct job *job)
     for (i = 0; i < job->ranks; i++)
         if (job->pids[i] > 0 && !job->causes.ends[i].lost && !vb_job_is_stopped(job, i))
             return false;
-    return job->ended_well && vb_relay_printed(job->relay) && job->alive > 0;
+    return vb_job_is_done(job) && job->alive > 0;
 }
 
 void vb_job_check_lost(struct job *job)
@@ -227,15 +234,28 @@ static void say_nobody_left(struct job *job)
     vb_relay_say(job->relay, "%.230s, and no rank is left; the first one lost: %.200s", why, cause);
 }
 
+/* The job has ended well. */
+static void say_lost(struct job *job)
+{
+    int i;
+
+    for (i = 0; i < job->ranks; i++)
+        if (job->lost[i].dead && !job->lost[i].said && !never_came(job, i))
+            name(job, i);
+    if (!vb_relay_printed(job->relay))
+        vb_relay_warn(
+            job->relay,
+            "the result was printed by rank %d, which has joined and was not started here",
+            vb_causes_stranger(&job->causes));
+}
+
 static void judge(struct job *job)
 {
-    int alone = failed_alone(job), i;
+    int alone = failed_alone(job);
     char why[WHY_BYTES];
 
-    if (job->ended_well && alone < 0 && vb_relay_printed(job->relay)) {
-        for (i = 0; i < job->ranks; i++)
-            if (job->lost[i].dead && !job->lost[i].said && !never_came(job, i))
-                name(job, i);
+    if (vb_job_is_done(job) && alone < 0) {
+        say_lost(job);
         return;
     }
     job->exit_code = 1;

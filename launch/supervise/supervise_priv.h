@@ -176,6 +176,7 @@ struct vb_causes {
     int *numbers;            /* by which others know the ranks; -1: started again, not known yet */
     int *trains;             /* numbers of processes that have joined and train; -1: not yet */
     int n_begun;             /* number of ranks that have said so */
+    int reporter;            /* number of the rank that has reported the result; -1: not told */
     struct vb_add_request ask; /* the last one that was not taken */
     char doors[VB_NEWS_DOORS]; /* where others can join, as a rank said last; "": nobody did */
     char buf[4096];            /* news that have not ended with a line end */
@@ -192,8 +193,8 @@ void vb_causes_grow(struct vb_causes *c); /* one more rank will join */
 int vb_causes_number(const struct vb_causes *c, int rank);
 
 /* Takes what a rank has said: " lost PEER WHY", " doors ADDRESSES", " number NUMBER", " trains
- * NUMBER", " add REQUEST N HOST"; or what its reaper has: " reaped signal NUMBER" or " reaped exit
- * CODE". Ignores other lines. */
+ * NUMBER", " over REPORTER", " add REQUEST N HOST"; or what its reaper has: " reaped signal NUMBER"
+ * or " reaped exit CODE". Ignores other lines. */
 void vb_causes_take(struct vb_causes *c, int rank, const char *line);
 
 /* Reads the lines that ranks of this host have written to their pipe: "begun" and "RANK lost PEER
@@ -203,6 +204,10 @@ bool vb_causes_read(struct vb_causes *c, int fd);
 /* Finds the rank because of which a rank has ended: the peer that it lost, or the one that this
  * peer lost, and so on. *by_p: the rank that says so. Returns NULL if the rank has lost nobody. */
 const struct vb_blame *vb_causes_find(const struct vb_causes *c, int rank, int *by_p);
+
+/* Returns the number of the rank that has reported the result, if somebody else has started it; -1:
+ * it is one of ours, or the job is not over. */
+int vb_causes_stranger(const struct vb_causes *c);
 
 /* ---- memory that ran out (oom.c) ------------------------------------------------------------- */
 
@@ -402,6 +407,9 @@ void vb_job_check_lost(struct job *job);
 
 /* When all ranks have ended, finds out whether the job has failed, and says why. */
 void vb_job_judge(struct job *job);
+
+/* Returns whether a rank has ended well, and the result was printed. */
+bool vb_job_is_done(const struct job *job);
 
 /* ---- ranks that are started again (supervise_restart.c) ---------------------------------------
  */

@@ -20,12 +20,6 @@ static bool can_join(const struct job *job)
     return !job->o->outlive || job->pids[0] > 0;
 }
 
-/* A rank that has ended well may also be one that the user has removed. */
-static bool is_done(const struct job *job)
-{
-    return job->ended_well && vb_relay_printed(job->relay);
-}
-
 static void drop(struct job *job, int rank)
 {
     job->again[rank].at_ns = 0;
@@ -131,7 +125,7 @@ vb_status vb_job_check_restarts(struct job *job)
     for (i = 0; i < job->ranks && st == VB_OK; i++) {
         if (job->again[i].at_ns == 0)
             continue;
-        if (job->stage != RUNNING || job->alive == 0 || is_done(job)) {
+        if (job->stage != RUNNING || job->alive == 0 || vb_job_is_done(job)) {
             job->again[i].at_ns = 0;
         } else if (!can_join(job)) {
             drop(job, i);

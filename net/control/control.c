@@ -26,7 +26,11 @@ const char *vb_control_host(struct control *c, int rank)
 /* Only the first loss is the reason why a group that is not elastic fails. */
 void vb_control_tell_lost(const struct control *c, int rank, const char *why)
 {
-    if (c->opts.lost != NULL && atomic_load_explicit(&c->failed, memory_order_relaxed) == VB_OK)
+    if (c->opts.lost == NULL || atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
+        return;
+    if (c->kept_losses != NULL)
+        snprintf(c->kept_losses[rank], CONTROL_WHY, "%s", why);
+    else
         c->opts.lost(c->opts.lost_arg, rank, why);
 }
 
@@ -251,6 +255,7 @@ static void control_free(struct control *c)
     vb_agree_free(c);
     free(c->conns);
     free(c->table);
+    free(c->kept_losses);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -277,6 +282,8 @@ static struct control *control_alloc(const struct control_opts *opts)
     c->work.activity = VB_DOES_SETUP;
     c->work.waits_for = WIRE_NO_RANK;
     c->conns = calloc((size_t)opts->slots, sizeof(*c->conns));
+    if (opts->keeps_losses)
+        c->kept_losses = calloc((size_t)opts->slots, sizeof(*c->kept_losses));
     c->doors[DOOR_EARLIER].listen_fd = -1;
     for (i = 0; c->conns != NULL && i < opts->slots; i++) {
         vb_conn_init(&c->conns[i]);
@@ -309,7 +316,8 @@ vb_status vb_control_open(const struct control_opts *opts, struct control **cont
             close(opts->unix_fd);
         return st;
     }
-    if (!open_doors(c) || c->conns == NULL || !vb_agree_open(c) ||
+    if (!open_doors(c) || c->conns == NULL || (opts->keeps_losses && c->kept_losses == NULL) ||
+        !vb_agree_open(c) ||
         !epoll_set(c, c->wake_fd, EPOLL_CTL_ADD, EPOLLIN, owner_data(OWNER_WAKE, 0, 0))) {
         st = vb_err_sys("cannot open the control connections");
     } else {
@@ -445,6 +453,21 @@ void vb_control_lose(struct control *c, int rank, const char *why)
     if (c->conns[rank].end.cut_ns == 0 || vb_agree_is_out(c, rank))
         vb_conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
+}
+
+void vb_control_tell_losses(struct control *c)
+{
+    char(*kept)[CONTROL_WHY];
+    int i;
+
+    pthread_mutex_lock(&c->lock);
+    kept = c->kept_losses;
+    c->kept_losses = NULL;
+    for (i = 0; kept != NULL && i < c->opts.slots; i++)
+        if (kept[i][0] != '\0')
+            vb_control_tell_lost(c, i, kept[i]);
+    pthread_mutex_unlock(&c->lock);
+    free(kept);
 }
 
 void vb_control_data_lost(struct control *c, int rank, const char *why)

@@ -43,6 +43,7 @@ struct control_opts {
     void (*lost)(void *arg, int rank,
                  const char *why); /* as in struct vb_group_opts; may be NULL */
     void *lost_arg;
+    bool keeps_losses;            /* lost is called from vb_control_tell_losses() on, not before */
     const _Atomic bool *hopeless; /* as in struct vb_group_opts; may be NULL */
     /* Elastic groups: set, before the alarm, when a vb_control_take_*() has something to return. */
     _Atomic bool *news;
@@ -106,6 +107,9 @@ void vb_control_data_lost(struct control *control, int rank, const char *why);
  * since a point in time. */
 void vb_control_ask_all(struct control *control);
 bool vb_control_heard_since(struct control *control, int rank, uint64_t ns);
+
+/* Calls control_opts.lost for the peers that are lost already, and from now on at each loss. */
+void vb_control_tell_losses(struct control *control);
 
 void vb_control_abort(struct control *control, const char *why);
 

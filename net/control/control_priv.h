@@ -285,7 +285,8 @@ struct control {
     bool complete;               /* all pairs of the ranks at the start are connected */
     char lost_text[CONTROL_WHY]; /* why a peer is lost whose connection has ended */
 
-    _Atomic vb_status failed; /* set once, after `failure` was written */
+    char (*kept_losses)[CONTROL_WHY]; /* a text for each peer, until vb_control_tell_losses() */
+    _Atomic vb_status failed;         /* set once, after `failure` was written */
     char failure[256];
 };
 

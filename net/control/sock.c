@@ -362,8 +362,8 @@ static void fix_connect(int err, const struct sock_addr *to)
                    "sudo nft list ruleset, on both hosts",
                    host);
     else if (err == ECONNREFUSED)
-        vb_log_fix("ss -ltn   # on %s: nothing listens at this port; start rank 0 there, with the "
-                   "same --root on all ranks",
+        vb_log_fix("ss -ltn   # on %s: nothing listens at this port; rank 0 was not started there "
+                   "with the same --root, or has ended",
                    host);
     else
         vb_log_fix("ip route get %s   # this host must have a route there", host);

@@ -66,7 +66,7 @@ static struct vb_group_opts new_options(const struct vb_group *g, const struct v
     opts.open_ms = m->open_ms;
     opts.announce = NULL;
     opts.door = vb_group_door(g);
-    opts.renumbers = true; /* who hears of losses knows the ranks of the start */
+    opts.keeps_losses = true;
     opts.hopeless = &l->gone;
     return opts;
 }
@@ -118,6 +118,11 @@ void vb_group_is_before(struct vb_group *g, struct vb_group *before)
     group_lock(g);
     g->before = before;
     group_unlock(g);
+}
+
+void vb_group_tell_losses(struct vb_group *g)
+{
+    vb_control_tell_losses(g->control);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */

@@ -49,12 +49,11 @@ static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
     return vb_sock_listen_unix(name, NULL, fd_p);
 }
 
-/* Called by the control thread. */
 static void tell_lost(void *arg, int rank, const char *why)
 {
     const struct vb_group *g = arg;
 
-    if (g->opts.lost != NULL && (!g->opts.renumbers || atomic_load(&g->ids) != NULL))
+    if (g->opts.lost != NULL)
         g->opts.lost(g->opts.lost_arg, vb_group_id(g, rank), why);
 }
 
@@ -78,6 +77,7 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
                                 .arg = g,
                                 .lost = tell_lost,
                                 .lost_arg = g,
+                                .keeps_losses = g->opts.keeps_losses,
                                 .hopeless = g->opts.hopeless,
                                 .news = &g->news};
     char unix_name[WIRE_UNIX_NAME];

@@ -77,7 +77,7 @@ struct vb_group_opts {
     /* The port where callers have found this rank so far; the group inherits it
      * (vb_group_inherit_door()). 0: none. */
     int door;
-    bool renumbers; /* lost is told the numbers of vb_group_set_ids(), and nothing before it */
+    bool keeps_losses; /* lost is called from vb_group_tell_losses() on (group_form.h) */
 };
 
 #define VB_GROUP_TIMEOUT_MS 60000

@@ -48,6 +48,11 @@ bool vb_group_take_agreed(struct vb_group *group, const struct vb_agreed *agreed
 /* What vb_group_proved() tells this group, it tells the group before, too. NULL: no more. */
 void vb_group_is_before(struct vb_group *group, struct vb_group *before);
 
+/* Until this call a new group does not call vb_group_opts.lost: who hears of losses knows the ranks
+ * by vb_group_set_ids() only, and a rank that a group loses which is then given up is not lost to
+ * the job. Losses until now are told by this call. */
+void vb_group_tell_losses(struct vb_group *group);
+
 /* The numbers by which people know the ranks of a group: each rank keeps its number when the
  * members form another group. At first they are the ranks. ids has world elements, is copied, and
  * is set once. The last returns the rank that has a number; -1: none. */

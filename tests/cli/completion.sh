@@ -21,7 +21,7 @@ commands=$("$verbena" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'
 "$verbena" completion zsh >"$dir/_verbena" || fail "completion zsh"
 [[ $("$verbena" completion 2>&1) == *"bash or zsh"* ]] || fail "completion without a shell"
 "$verbena" completion fish 2>/dev/null && fail "completion fish must be refused"
-mkdir "$dir/work" "$dir/work/folder" && touch "$dir/work/file.csr" && cd "$dir/work" || exit 1
+mkdir "$dir/here" "$dir/here/folder" && touch "$dir/here/file.csr" && cd "$dir/here" || exit 1
 case $verbena in /*) ;; *) verbena=$OLDPWD/$verbena ;; esac
 
 # ---- bash: the function is called as bash calls it
@@ -80,7 +80,7 @@ zmodload zsh/zpty || exit 77
 dir=$1
 zpty -b z zsh -f -i
 say() { zpty -w z "$1" }
-say "PS1=; cd $dir/work; fpath=($dir \$fpath); autoload -Uz compinit; compinit -u -D"
+say "PS1=; cd $dir/here; fpath=($dir \$fpath); autoload -Uz compinit; compinit -u -D"
 say "show() { print -r -- \"<\$BUFFER>\" >>$dir/out; BUFFER= }; zle -N show; bindkey '^X' show"
 say "LISTMAX=10000; setopt no_list_ambiguous; print ready >$dir/ready"
 for i in {1..1500}; do [[ -s $dir/ready ]] && break; sleep 0.02; done

@@ -118,6 +118,25 @@ static void ranks_are_added(void **state)
     vb_causes_fini(&c);
 }
 
+static void who_has_reported_may_be_a_stranger(void **state)
+{
+    struct vb_causes c;
+
+    (void)state;
+    assert_int_equal(vb_causes_init(&c, 2, 2), VB_OK);
+    assert_int_equal(vb_causes_stranger(&c), -1);
+    vb_causes_take(&c, 0, " over -2");
+    assert_int_equal(vb_causes_stranger(&c), -1);
+    vb_causes_take(&c, 0, " over 1");
+    assert_int_equal(vb_causes_stranger(&c), -1);
+    vb_causes_take(&c, 1, " number 5"); /* was started again */
+    vb_causes_take(&c, 0, " over 5");
+    assert_int_equal(vb_causes_stranger(&c), -1);
+    vb_causes_take(&c, 1, " over 2");
+    assert_int_equal(vb_causes_stranger(&c), 2);
+    vb_causes_fini(&c);
+}
+
 static void invalid_news_are_ignored(void **state)
 {
     static const char *const bad[] = {"",           " lost",     " lost 4 x",
@@ -234,6 +253,7 @@ int main(void)
         cmocka_unit_test(the_lost_peer_is_found),
         cmocka_unit_test(who_comes_back_has_another_number),
         cmocka_unit_test(ranks_are_added),
+        cmocka_unit_test(who_has_reported_may_be_a_stranger),
         cmocka_unit_test(invalid_news_are_ignored),
         cmocka_unit_test(news_come_through_a_pipe),
         cmocka_unit_test(kills_are_counted_with_cgroups_2),

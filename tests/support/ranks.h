@@ -32,6 +32,7 @@ struct t_job {
     bool never_spin;
     bool elastic, agrees;
     int timeout_ms;
+    void (*lost)(void *arg, int rank, const char *why); /* as in struct vb_group_opts */
     t_rank_fn fn;
     void *arg;
 };
@@ -88,6 +89,7 @@ static inline void t_group_opts(const struct t_job *job, int rank, const char *r
     o->never_spin = job->never_spin;
     o->elastic = job->elastic || job->agrees;
     o->agrees = job->agrees;
+    o->lost = job->lost;
     o->crowded = true;
     if (t_number("VB_PATIENCE") > 0)
         o->patience = t_number("VB_PATIENCE");

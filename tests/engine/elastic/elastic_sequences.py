@@ -35,8 +35,9 @@ ASYNC_OPTIONS = {
 }
 
 # What a rank may say that could not join: the job has ended, or a death has disturbed the forming of the group.
-NOT_JOINED = re.compile("no job listens at|job has ended|is ending|no slot is free|Connection refused|could not join|"
-                        "was given up|has gone|closed|reset by peer|as many ranks as it can have|does not answer")
+NOT_JOINED = re.compile("no job listens at|job has ended|is ending|nearly over|no slot is free|Connection refused|"
+                        "could not join|was given up|has gone|closed|reset by peer|as many ranks as it can have|"
+                        "does not answer")
 # What verbena ctl may say that has not removed a rank.
 NOT_REMOVED = re.compile("no rank|the last rank|is gone|has ended|nobody|ends|Connection refused|No such file|already|"
                          "the job waits|does not run|not a member|lost")
@@ -406,10 +407,11 @@ class Job:
     def judge_faults(self, final):
         lost = {f["rank"] for f in final["faults"] if f["what"] in ("rank lost", "died", "stopped", "removed")}
         if self.mode == "async":  # servers have numbers of their own
+            lost = {n for n in lost if n < self.world}
             # A worker may drop a stopped server before the server's standby does. Then the job goes on without
             # the worker.
-            left = {f["rank"] for f in final["faults"] if "the peer dropped this rank: silent" in f["why"]}
-            lost = {n for n in lost if n < self.world} - (left if any(r.hit for r in self.ranks.values()) else set())
+            if self.replicas and any(":stop" in event for event in self.done):
+                lost -= {f["rank"] for f in final["faults"] if "the peer dropped this rank: silent" in f["why"]}
         hit = {r.number for r in self.ranks.values() if r.hit}
         if None in hit:  # it had not told its number
             hit |= {n for n in lost if n >= self.world}

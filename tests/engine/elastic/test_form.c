@@ -165,6 +165,60 @@ static void who_stays_goes_on_as_before(void **state)
     t_as_processes(&job);
 }
 
+static _Atomic int losses_told, last_told;
+
+static void count_loss(void *arg, int rank, const char *why)
+{
+    (void)arg;
+    (void)why;
+    losses_told++;
+    last_told = rank;
+}
+
+/* Rank 2 gives the new group up. Only rank 0 goes on in it. */
+static int lose_while_forming(struct vb_group *g, void *arg)
+{
+    static const int ids[] = {10, 11, 12};
+    struct vb_meeting m = {.root_fd = -1, .rank = vb_group_rank(g), .world = 3};
+    struct vb_group *new;
+    int wrong = 0;
+
+    (void)arg;
+    if (m.rank == 0)
+        wrong += T_WRONG(vb_group_meet(g, m.root, &m.root_fd) == VB_OK);
+    wrong += T_WRONG(vb_group_broadcast(g, 0, m.root, sizeof(m.root)) == VB_OK);
+    if (wrong > 0 || vb_group_form(g, &m, &new) != VB_OK)
+        return wrong + 1;
+    vb_group_begin_at(new, 1);
+    wrong += T_WRONG(vb_group_set_ids(new, ids) == VB_OK);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    if (m.rank == 2)
+        vb_group_abort(new, "a test");
+    else
+        wrong += T_WRONG(vb_group_barrier(new) != VB_OK && vb_group_end(new, 2) == VB_END_GAVE_UP);
+    wrong += T_WRONG(losses_told == 0);
+    if (m.rank == 0) {
+        vb_group_tell_losses(new);
+        wrong += T_WRONG(losses_told == 1 && last_told == 12);
+    }
+    vb_group_close(new);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    wrong += T_WRONG(losses_told == (m.rank == 0));
+    return wrong;
+}
+
+static void what_a_new_group_loses_is_told_when_it_is_used(void **state)
+{
+    struct t_job job = {.world = 3, .agrees = true, .lost = count_loss, .fn = lose_while_forming};
+    size_t w;
+
+    (void)state;
+    for (w = 0; w < VB_COUNT(ways); w++) {
+        job.transport = ways[w];
+        t_as_processes(&job);
+    }
+}
+
 static bool all; /* not only some of the cases */
 
 static void ranks_die_meanwhile(void **state)
@@ -200,6 +254,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bits_stay_the_same),
         cmocka_unit_test(who_stays_goes_on_as_before),
+        cmocka_unit_test(what_a_new_group_loses_is_told_when_it_is_used),
         cmocka_unit_test(ranks_die_meanwhile),
     };
 

@@ -109,6 +109,33 @@ grep -qE 'rank 0 \(pid [0-9]+\) (is stopped \(SIGSTOP\) and is killed, because r
 jq -e '.run.lead == 2 and .run.state == "ended" and .steps == 13000' "$dir/run/run.json" >/dev/null ||
     fail "the joiner leads: $(jq -c '.run.lead, .run.state, .steps' "$dir/run/run.json") $(cat "$dir/join.err")"
 
+# ---- the joiner leads, and a rank that the supervisor has started again ends with it ---------------------
+# lives N: waits until rank N makes steps
+lives() {
+    local i
+    for ((i = 0; i < 1500; i++)); do
+        [ ! -s "$dir/run/rank$1/steps.bin" ] || return
+        sleep 0.02
+    done
+    fail "rank $1 makes no steps: $(cat "$dir/err")"
+}
+
+begin 20000 --transport tcp --restart 1 --inject slow:0x20 # until rank 0 is killed
+mapfile -t pids < <(ranks_of "$(pgrep -P "$job" | head -n 1)")
+"$verbena" train --join "$doors" --json --secret-file "$dir/key" >"$dir/join.out" 2>"$dir/join.err" &
+joiner=$!
+lives 2
+kill -KILL "${pids[1]}"
+lives 3
+kill -KILL "${pids[0]}"
+wait "$job" || fail "a stranger leads: the job: exit $?: $(cat "$dir/err")"
+wait $joiner || fail "a stranger leads: the joiner: exit $?: $(cat "$dir/join.err")"
+grep -q 'the result was printed by rank 2, which has joined and was not started here' "$dir/err" ||
+    fail "a stranger leads: $(cat "$dir/err")"
+[ ! -s "$dir/out" ] || fail "a stranger leads: $(cat "$dir/out")"
+jq -e '[.per_rank[].rank] == [2, 3]' "$dir/join.out" >/dev/null ||
+    fail "a stranger leads: $(cat "$dir/join.out" "$dir/join.err")"
+
 # ---- a job that has lost too many ranks, and waits: one joiner after another, with checkpoints -----------
 begin 4000 --ranks 3 --transport tcp --checkpoint "$dir/keep" --min-ranks 3 --wait-ranks 100
 for ((i = 0; i < 600; i++)); do
