@@ -387,6 +387,20 @@ static uint64_t kill_stopped(struct control *c, uint64_t now)
     return a->kill_due > 0 ? a->kill_due : UINT64_MAX;
 }
 
+/* Too few are left, and one of the others has dropped this rank, so its end will prove nothing. To
+ * end at once lets the others go on, who may wait for a proof as well. */
+static void end_hopeless(struct agreement *a, uint64_t now)
+{
+    struct view_set unsure = view_minus(&a->machine.suspects, &a->machine.proved);
+
+    unsure = view_and(&unsure, &a->droppers);
+    if (view_empty(&unsure))
+        return;
+    pthread_mutex_lock(&a->lock);
+    vb_view_end_grace(&a->machine, now);
+    pthread_mutex_unlock(&a->lock);
+}
+
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -400,6 +414,7 @@ uint64_t vb_agree_work(struct control *c, uint64_t now)
     if (is_over(a))
         return UINT64_MAX;
     kills = kill_stopped(c, now);
+    end_hopeless(a, now);
     if (now >= vb_view_due(&a->machine)) {
         a->telling = true;
         pthread_mutex_lock(&a->lock);

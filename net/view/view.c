@@ -342,6 +342,12 @@ uint64_t vb_view_due(const struct view_machine *m)
     return m->retry_due;
 }
 
+void vb_view_end_grace(struct view_machine *m, uint64_t now)
+{
+    if (m->end_due > now)
+        m->end_due = now;
+}
+
 bool vb_view_commit(struct view_machine *m, uint64_t step)
 {
     if ((m->status != VIEW_GOING && !BUG(7)) || step != m->step + 1)

@@ -138,6 +138,9 @@ void vb_view_farewell(struct view_machine *m, int rank, struct view_out *out);
 void vb_view_tick(struct view_machine *m, uint64_t now, struct view_out *out);
 uint64_t vb_view_due(const struct view_machine *m);
 
+/* While too few are left: no proof will come, so the grace is over. */
+void vb_view_end_grace(struct view_machine *m, uint64_t now);
+
 /* The rank is about to commit a step: to apply its sum, or the copy of it that a rank which was
  * behind has got from view.holder. Returns false if the view has stopped, or if this is not the
  * next step; then nothing may be applied. */

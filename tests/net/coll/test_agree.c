@@ -54,7 +54,9 @@ struct life {
     unsigned paused;    /* these ranks are stopped for a while */
     unsigned beyond;    /* from now on these ranks cannot reach the others, nor be reached */
     int drops, dropped; /* one rank drops another one, which lives; -1: none */
-    unsigned losers;    /* these ranks must end, because they are in no view any more */
+    int kills;          /* the same rank kills this one just before; -1: none */
+    pid_t pids[T_RANKS_MAX];
+    unsigned losers; /* these ranks must end, because they are in no view any more */
     unsigned seed;
     struct seen seen[T_RANKS_MAX][VIEWS];
     float sums[T_RANKS_MAX][STEPS + 1]; /* that the rank has committed */
@@ -151,6 +153,8 @@ static void be_odd(const struct worker *w, int64_t step)
         abort();
     if (life->beyond != 0)
         cut(w);
+    if (w->rank == life->drops && life->kills >= 0)
+        kill(life->pids[life->kills], SIGKILL);
     if (w->rank == life->drops)
         (void)vb_group_retire(w->g, life->dropped, "a test");
 }
@@ -312,6 +316,7 @@ static int live(struct vb_group *g, void *arg)
     if (vb_coll_open(g, sizeof(float), &opts, &w.coll) != VB_OK)
         return 1;
     vb_group_begin_at(g, BEGIN);
+    life->pids[w.rank] = getpid();
     life->n_open++;
     wait_for(&life->n_open, vb_group_world(g)); /* nobody survives a death while ranks open */
     begin = vb_clock_ns();
@@ -442,7 +447,7 @@ static bool skips(void)
 static void begin(unsigned seed)
 {
     memset(life, 0, sizeof(*life));
-    life->slow = life->drops = life->dropped = -1;
+    life->slow = life->drops = life->dropped = life->kills = -1;
     life->odd_step = 20;
     life->seed = seed;
 }
@@ -632,6 +637,22 @@ static void a_rank_that_one_has_dropped_is_dropped_by_all(void **state)
         }
 }
 
+/* Rank 2 needs proofs of both ends. Rank 0, which it has dropped, does not wait for any itself. */
+static void a_rank_that_cannot_go_on_ends_soon(void **state)
+{
+    size_t p;
+
+    (void)state;
+    for (p = 0; p < VB_COUNT(places); p++) {
+        begin(0);
+        life->drops = 2;
+        life->dropped = 0;
+        life->kills = 1;
+        life->losers = 1;
+        run(&places[p], 3, places[p].transport == VB_TRANSPORT_SHM ? 3 : 2);
+    }
+}
+
 static int open_life(void **state)
 {
     (void)state;
@@ -651,6 +672,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_was_stopped_does_not_go_on_alone),
         cmocka_unit_test(a_stopped_rank_is_killed_before_too_few_give_up),
         cmocka_unit_test(a_rank_that_one_has_dropped_is_dropped_by_all),
+        cmocka_unit_test(a_rank_that_cannot_go_on_ends_soon),
     };
 
     stride = t_stride(argc, argv);
