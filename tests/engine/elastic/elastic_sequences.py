@@ -391,7 +391,8 @@ class Job:
     def judge(self):
         if self.process.returncode != 0 and not self.is_orphaned():
             return "exit %d" % self.process.returncode
-        final = json.loads(self.text("run/run.json" if self.is_orphaned() else "job.out").splitlines()[-1])
+        elsewhere = self.is_orphaned() or "which has joined and was not started here" in self.text("job.err")
+        final = json.loads(self.text("run/run.json" if elsewhere else "job.out").splitlines()[-1])
         if final["steps"] != self.steps:
             return "%d steps, expected %d" % (final["steps"], self.steps)
         return self.judge_mode(final) or self.judge_faults(final) or self.judge_others() or (
