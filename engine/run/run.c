@@ -262,6 +262,14 @@ static bool is_left_out(const struct vb_trainer *t, vb_status st)
            t->form.let_in == NULL && vb_caller_is_invited(t->joiner->caller);
 }
 
+/* Returns the number of the rank that has reported the result; -1: not known. */
+static int reporter(const struct vb_trainer *t)
+{
+    struct vb_group *group = t->place.group;
+
+    return vb_train_is_elastic(t->o) ? vb_group_id(group, vb_group_view_member(group, 0)) : -1;
+}
+
 static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_joiner *joiner,
                        struct vb_train_result *result, bool *left_out_p)
 {
@@ -269,9 +277,9 @@ static vb_status train(const struct vb_train_opts *o, const struct vb_trainer_jo
     struct vb_trainer t;
     vb_status st = vb_trainer_open(&t, o, joiner);
 
-    result->reporter = -1;
     if (st == VB_OK)
         st = work(&t, &stop, result);
+    result->reporter = st == VB_OK ? reporter(&t) : -1;
     *left_out_p = is_left_out(&t, st);
     if (st == VB_OK && !t.leaves)
         vb_train_record_done(&t);

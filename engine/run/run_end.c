@@ -48,7 +48,7 @@ static vb_status report(struct vb_trainer *t, struct vb_train_result *result)
     return st == VB_ERR_PEER ? wait_for_lead(t) : st;
 }
 
-static vb_status end(struct vb_trainer *t, struct vb_train_result *result)
+vb_status vb_run_end(struct vb_trainer *t, struct vb_train_result *result)
 {
     vb_status st;
 
@@ -62,15 +62,5 @@ static vb_status end(struct vb_trainer *t, struct vb_train_result *result)
         st = vb_train_warn(t, result);
     if (st == VB_OK && vb_train_is_elastic(t->o))
         st = report(t, result);
-    return st;
-}
-
-vb_status vb_run_end(struct vb_trainer *t, struct vb_train_result *result)
-{
-    vb_status st = end(t, result);
-
-    result->reporter = -1;
-    if (vb_train_is_elastic(t->o))
-        result->reporter = vb_group_id(t->place.group, vb_group_view_member(t->place.group, 0));
     return st;
 }

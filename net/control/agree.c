@@ -387,8 +387,8 @@ static uint64_t kill_stopped(struct control *c, uint64_t now)
     return a->kill_due > 0 ? a->kill_due : UINT64_MAX;
 }
 
-/* Too few are left, and one of the others has dropped this rank, so its end will prove nothing. To
- * end at once lets the others go on, who may wait for a proof as well. */
+/* Too few are left, and a lost rank has dropped this one, so no proof of its end counts. This rank
+ * ends at once, because its own end is the proof that others may wait for. */
 static void end_hopeless(struct agreement *a, uint64_t now)
 {
     struct view_set unsure = view_minus(&a->machine.suspects, &a->machine.proved);
