@@ -3,8 +3,6 @@
 #
 # bench/compare: softmax regression beside TensorFlow.
 
-tf_python=${VB_TENSORFLOW:-}
-
 # ours_softmax MODE BATCH: prints steps per second and accuracy. As in TensorFlow, the server is a process of its own.
 ours_softmax() {
     local steps more=()
@@ -35,10 +33,10 @@ tf_duel() {
 
 tensorflow() {
     local version batch
-    tf_python=${tf_python:-$(VB_PYTHON=${VB_PYTHON:-} python_with tensorflow || echo python3)}
+    tf_python=$(python_with tensorflow || echo python3)
     if ! version=$(timeout 120 "$tf_python" -c 'import tensorflow as t; print(t.__version__)' 2>"$dir/why"); then
         without TensorFlow "$(tail -n 1 "$dir/why"). Type: python3 -m venv tf && tf/bin/pip install tensorflow &&" \
-            "VB_TENSORFLOW=tf/bin/python bench/compare $what"
+            "VB_PYTHON=tf/bin/python bench/compare $what"
         [ -z "$in_all" ] || return 0
         exit 77
     fi

@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#define BAR 60 /* width in characters of the bar that shows a whole step */
+#define BAR 60   /* width in characters of the bar that shows a whole step */
+#define NEAR 1.2 /* times the expected batch: what was measured is near enough */
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
@@ -142,40 +143,43 @@ static void print_bars(const struct vb_step_result *r)
     }
 }
 
-/* Returns true if the batch size is outside the range that was measured. */
-static bool beyond(const struct vb_step_result *r, int64_t batch)
-{
-    int i, least = r->points[0].batch, most = least;
-
-    for (i = 1; i < r->n; i++) {
-        least = r->points[i].batch < least ? r->points[i].batch : least;
-        most = r->points[i].batch > most ? r->points[i].batch : most;
-    }
-    return batch < least || batch > most;
-}
-
 static void print_verdict(const struct cli_bench_step *args, const struct vb_step_result *r)
 {
     int64_t from = vb_step_hidden_from(r->points, r->n);
+    int64_t expected = vb_step_expected_from(r->points, r->n);
 
     printf("\n");
     if (r->ranks == 1)
         printf("One rank has nothing to transfer; try --ranks 2.\n");
-    else if (from == 0)
+    else if (from == 0 && expected == 0)
         printf(
             "Computing %s does not hide the transfer over %s at any batch that was measured, nor "
             "is it expected to at a larger one.\n",
             args->model, r->transport);
+    else if (from == 0)
+        printf("Computing %s does not hide the transfer over %s at any batch that was measured. "
+               "It is expected to from about batch %lld on.\n",
+               args->model, r->transport, (long long)expected);
     else
         printf("From batch %lld on, computing %s hides the transfer over %s: at most %.0f %% of a "
-               "step are exposed%s.\n",
-               (long long)from, args->model, r->transport, 100 * VB_STEP_HIDDEN,
-               beyond(r, from) ? " (extrapolated from the measured points)" : "");
+               "step are exposed.\n",
+               (long long)from, args->model, r->transport, 100 * VB_STEP_HIDDEN);
+    if (from > NEAR * expected && expected > 0)
+        printf("That it does so from about batch %lld on is expected by the points around it; "
+               "--refine measures that.\n",
+               (long long)expected);
+}
+
+static void add_batch(struct vb_json *j, const char *key, int64_t batch)
+{
+    if (batch > 0)
+        vb_json_int(j, key, batch);
+    else
+        vb_json_text(j, key, NULL);
 }
 
 static void print_end(const struct cli_bench_step *args, const struct vb_step_result *r)
 {
-    int64_t from = vb_step_hidden_from(r->points, r->n);
     struct vb_json *j;
 
     if (!args->json) {
@@ -188,10 +192,8 @@ static void print_end(const struct cli_bench_step *args, const struct vb_step_re
     vb_json_text(j, "transport", r->transport);
     vb_json_int(j, "ranks", r->ranks);
     vb_json_text(j, "model", args->model);
-    if (from > 0)
-        vb_json_int(j, "hidden_from_batch", from);
-    else
-        vb_json_text(j, "hidden_from_batch", NULL);
+    add_batch(j, "hidden_from_batch", vb_step_hidden_from(r->points, r->n));
+    add_batch(j, "expected_from_batch", vb_step_expected_from(r->points, r->n));
     print_json(j);
 }
 

@@ -16,8 +16,8 @@ struct bench {
     struct vb_step_point points[POINTS_MAX];
     int n, ranks;
     char model[64], transport[32];
-    bool ended;      /* the bench has said where the crossing is */
-    double crossing; /* NAN: there is none */
+    bool ended;                /* the bench has said where the crossing is */
+    double crossing, expected; /* NAN: there is none */
 };
 
 static void take_point(struct bench *b, const struct vb_json *json)
@@ -56,6 +56,7 @@ static vb_status take_line(struct bench *b, const char *path, int number, const 
     } else if (step && isnan(batch) && b->n > 0) { /* the last line */
         b->ended = true;
         b->crossing = vb_json_get_real(json, "hidden_from_batch");
+        b->expected = vb_json_get_real(json, "expected_from_batch");
     } else {
         st = vb_err(VB_ERR_INPUT,
                     "%s: line %d was not printed by verbena bench step --json: run verbena bench "
@@ -148,28 +149,35 @@ static int by_batch(const void *x, const void *y)
     return a->batch < b->batch ? -1 : a->batch > b->batch;
 }
 
-/* Returns the batch from which on computing can hide the transfer, 0 if there is none. The bench's
- * own word counts; a bench that was cut short has none. */
-static int64_t find_crossing(const struct bench *b)
+/* Finds the batch from which on computing hides the transfer, or is expected to; 0: there is none.
+ * The bench's own word counts; a bench that was cut short has none. */
+static void find_crossing(struct bench *b)
 {
-    if (b->ended)
-        return b->crossing >= 1 && b->crossing < 1e9 ? (int64_t)b->crossing : 0;
-    return b->ranks > 1 ? vb_step_hidden_from(b->points, b->n) : 0;
+    if (!b->ended && b->ranks > 1) {
+        b->crossing = (double)vb_step_hidden_from(b->points, b->n);
+        b->expected = (double)vb_step_expected_from(b->points, b->n);
+    }
+    if (!(b->crossing >= 1 && b->crossing < 1e9))
+        b->crossing = 0;
+    if (!(b->expected >= 1 && b->expected < 1e9))
+        b->expected = 0;
 }
 
-static void note_crossing(struct report_figure *f, const struct bench *b, int64_t from)
+static void note_crossing(struct report_figure *f, const struct bench *b)
 {
     if (b->ranks < 2) {
         report_note(f, "One rank transfers nothing: measure with --ranks 2 or more.");
-    } else if (from == 0) {
+    } else if (b->crossing == 0 && b->expected == 0) {
         report_note(f, "There is no crossing: computing is too short to hide the transfer at any "
                        "batch.");
-    } else {
+    } else if (b->crossing == 0) {
         report_note(f,
-                    "From batch %lld on, computing takes longer than the transfer alone and can "
-                    "hide it.",
-                    (long long)from);
-        note_exposed(f, b, from);
+                    "Computing hides the transfer at no batch that was measured. It is expected to "
+                    "from about batch %.0f on.",
+                    b->expected);
+    } else {
+        report_note(f, "From batch %.0f on, computing hides the transfer.", b->crossing);
+        note_exposed(f, b, (int64_t)b->crossing);
     }
 }
 
@@ -178,21 +186,20 @@ static void draw(struct report *report, struct bench *b)
     struct report_figure *f =
         report_add_figure(report, REPORT_TIME, "crossing", "Transfer against compute, by batch");
     struct vb_plot *plot = vb_plot_create(VB_PLOT_LINES, "crossing");
-    int64_t from;
 
     if (plot == NULL)
         return;
     qsort(b->points, (size_t)b->n, sizeof(b->points[0]), by_batch);
-    from = find_crossing(b);
+    find_crossing(b);
     add_lines(plot, b);
     plot->x_log = plot->y_log = true;
     snprintf(plot->title, sizeof(plot->title), "A step of %.40s over %.20s, %d rank%s", b->model,
              b->transport, b->ranks, b->ranks == 1 ? "" : "s");
     snprintf(plot->x_label, sizeof(plot->x_label), "batch of a rank");
     snprintf(plot->y_label, sizeof(plot->y_label), "ms per step");
-    if (from >= b->points[0].batch && from <= b->points[b->n - 1].batch)
-        vb_plot_mark(plot, (double)from, "crossing: batch %lld", (long long)from);
-    note_crossing(f, b, from);
+    if (b->crossing >= b->points[0].batch && b->crossing <= b->points[b->n - 1].batch)
+        vb_plot_mark(plot, b->crossing, "crossing: batch %.0f", b->crossing);
+    note_crossing(f, b);
     note_model(report, f, b);
     report_note(f, "Measured by verbena bench step (%s).", report->bench);
     report_add_plot(f, plot, "by batch");

@@ -144,11 +144,28 @@ static bool transfers(const struct vb_step_point *points, int n)
     return false;
 }
 
-int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
+/* Returns the smallest batch that was measured to hide the transfer, as all larger ones did, or
+ * NULL. */
+static const struct vb_step_point *first_hidden(const struct vb_step_point *points, int n)
 {
     const struct vb_step_point *exposed = last_exposed(points, n);
-    const struct vb_step_point *hidden =
-        next_above(points, n, exposed != NULL ? exposed->batch : 0);
+
+    return next_above(points, n, exposed != NULL ? exposed->batch : 0);
+}
+
+int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
+{
+    const struct vb_step_point *hidden = first_hidden(points, n);
+
+    if (n > 0 && !transfers(points, n))
+        return 1;
+    return hidden != NULL ? hidden->batch : 0;
+}
+
+int64_t vb_step_expected_from(const struct vb_step_point *points, int n)
+{
+    const struct vb_step_point *exposed = last_exposed(points, n);
+    const struct vb_step_point *hidden = first_hidden(points, n);
     int64_t from = lines_cross(points, n);
 
     if (exposed != NULL && hidden != NULL)
@@ -187,8 +204,7 @@ static int64_t beyond(const struct vb_step_point *points, int n, int64_t given, 
 int64_t vb_step_next_batch(const struct vb_step_point *points, int n, int64_t given, int64_t most)
 {
     const struct vb_step_point *exposed = last_exposed(points, n);
-    const struct vb_step_point *hidden =
-        next_above(points, n, exposed != NULL ? exposed->batch : 0);
+    const struct vb_step_point *hidden = first_hidden(points, n);
     int64_t middle;
 
     if (hidden == NULL)
@@ -205,8 +221,7 @@ int64_t vb_step_next_batch(const struct vb_step_point *points, int n, int64_t gi
 int64_t vb_step_unsure_batch(const struct vb_step_point *points, int n)
 {
     const struct vb_step_point *exposed = last_exposed(points, n);
-    const struct vb_step_point *hidden =
-        next_above(points, n, exposed != NULL ? exposed->batch : 0);
+    const struct vb_step_point *hidden = first_hidden(points, n);
 
     if (exposed == NULL || hidden == NULL)
         return 0;

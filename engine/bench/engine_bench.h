@@ -38,8 +38,8 @@ struct vb_step_opts {
     int batches[VB_STEP_BATCHES_MAX];
     int n_batches;
     double seconds; /* duration of each measurement; there are three per batch size */
-    bool refine;    /* also measure batches near the one that vb_step_hidden_from() returns, the
-                       two around it several times; points are then in the order of their batches */
+    bool refine;    /* also measure batches near the one from which on it is hidden, the two around
+                       it several times; points are then in the order of their batches */
 
     /* Called on rank 0 after each measurement, with all points so far, the measured one last. May
      * be NULL. */
@@ -55,12 +55,16 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
 
 #define VB_STEP_HIDDEN 0.05 /* a transfer is hidden if at most this part of a step is exposed */
 
-/* Returns the smallest batch size from which on computing hides the transfer. Between a batch whose
- * transfer is exposed and a larger one where it is hidden, the exposed part decides. Below the
- * points nothing is claimed. Above them, straight lines through their computing and transfer times
- * decide: computing must take at least as long. Returns 0 if there is no such batch size up to
- * VB_STEP_REACH, or if the points show that the lines are wrong. */
+/* Returns the smallest measured batch size at which computing hides the transfer, as it does at all
+ * larger ones that were measured. Returns 0 if there is none, 1 if nothing is transferred. */
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
+
+/* Returns the batch size from which on computing is expected to hide the transfer. Between a batch
+ * whose transfer is exposed and a larger one where it is hidden, the exposed part decides. Below
+ * the points nothing is expected. Above them, straight lines through their computing and transfer
+ * times decide: computing must take at least as long. Returns 0 if there is no such batch size up
+ * to VB_STEP_REACH, or if the points show that the lines are wrong. */
+int64_t vb_step_expected_from(const struct vb_step_point *points, int n);
 
 /* Returns the batch size that, measured next, tells most about it; 0: none does. given: the largest
  * batch of the user, beyond which it goes only a little; most: the largest that the data allows. */

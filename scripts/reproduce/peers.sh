@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash disable=SC2154,SC2016 # variables of reproduce.sh; programs of jq
 #
-# TensorFlow and PyTorch on this machine, where they are installed.
+# TensorFlow and PyTorch, where an interpreter of this machine, or one that VB_PYTHON names, has them.
+
+# shellcheck source=/dev/null
+. "$here/../bench/python.sh"
 
 experiments_peers() {
     ! tensorflow_is_there || experiment tensorflow 800 220 "softmax: TensorFlow with a parameter server and with allreduce"
     ! torch_is_there || experiment pytorch 200 40 "softmax: PyTorch's DDP over Gloo"
 }
 
-tensorflow_is_there() { timeout 60 "${VB_TENSORFLOW:-python3}" -c 'import importlib.util as u; exit(u.find_spec("tensorflow") is None)' 2>/dev/null; }
-torch_is_there() { timeout 60 /usr/bin/python3 -c 'import importlib.util as u; exit(u.find_spec("torch") is None)' 2>/dev/null; }
+tensorflow_is_there() { python_with tensorflow >/dev/null; }
+torch_is_there() { python_with torch numpy >/dev/null; }
 
 run_tensorflow() {
     [[ $mnist != mnist:* ]] || export VB_MNIST=${mnist#mnist:}

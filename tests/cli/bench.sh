@@ -194,7 +194,7 @@ for model in softmax lenet sparse-lr; do
                 .model == \"$model\" and .ranks == 2 and .transport == \"$transport\" and
                 .transfer_ms > 0 and (.bytes | $bytes) and $fair) and
             (.[-1] | .bench == \"step\" and .model == \"$model\" and has(\"hidden_from_batch\") and
-                (.hidden_from_batch | . == null or (. >= 1 and . <= 1000000)))" \
+                ([.hidden_from_batch, .expected_from_batch] | all(. == null or (. >= 1 and . <= 1000000))))" \
             step --model $model --ranks 2 --transport $transport --batches 3,40
     done
 done
