@@ -18,6 +18,11 @@ static bool passes_on(const struct vb_model *m, const struct model_layer *l,
     return l->shape.kind == VB_K_DROPOUT && (m->forward_only || !batch->training);
 }
 
+static bool is_stopped(const struct vb_model_batch *batch)
+{
+    return batch->stop != NULL && batch->stop(batch->stop_arg);
+}
+
 /* Returns the input of layer i: the output of the nearest layer before it that is run, or the
  * batch. */
 static const float *input_of(const struct vb_model *m, int i, const struct vb_model_batch *batch)
@@ -208,9 +213,12 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
     VB_ASSERT(batch->n >= 0 && batch->n <= model->batch_max);
     if (model->pixels)
         finish_pixels(model, params, batch, layer);
-    for (i = layer; i < model->n_layers; i++)
-        layer_forward(model, i, params, batch, true);
     *loss_p = (struct vb_model_loss){0};
+    for (i = layer; i < model->n_layers; i++) {
+        if (is_stopped(batch))
+            return;
+        layer_forward(model, i, params, batch, true);
+    }
     if (model->pace.fn != NULL)
         return;
     for (i = 0; i < batch->n; i++)
@@ -259,6 +267,8 @@ static void run_backward(struct vb_model *m, const float *params,
 
         if (passes_on(m, l, batch))
             continue;
+        if (is_stopped(batch))
+            return;
         begin_ns = model_begin(m, batch, true);
         if (l->shape.relu && m->pace.fn == NULL)
             vb_k_relu_mask(l->y, dy, vb_k_shape_outputs(&l->shape));

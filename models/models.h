@@ -75,6 +75,11 @@ struct vb_model_batch {
     bool training;       /* dropout is active; ignored if the model is forward_only */
     uint64_t seed, step; /* with the position of a sample they decide what dropout drops */
     uint64_t position;   /* of the first sample among all samples of the step */
+
+    /* Asked before each layer. If it returns true, the pass ends there, and its results are not
+     * valid. NULL: every pass ends. softmax does not ask. */
+    bool (*stop)(void *arg);
+    void *stop_arg;
 };
 
 struct vb_model_loss {

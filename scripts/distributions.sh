@@ -4,19 +4,22 @@
 # Builds and tests the committed tree on other distributions, with gcc and with clang. Then builds
 # the packages there, and installs and uses them in a system without compilers. Needs root.
 #
-#   scripts/distributions.sh [--packages] [SUITE...]     default: bookworm trixie jammy noble
+#   scripts/distributions.sh [--packages | --readme] [SUITE...]     default: bookworm trixie jammy noble
 #
-# With --packages, only the packages are built and used.
+# With --packages, only the packages are built and used. With --readme, the commands of the README's section "Two
+# commands" are run in a bare system, one after the other, and their times are printed.
 # debootstrap installs each into .cache/roots, without the packages that Verbena needs, and every run
 # uses a copy. A suite that cannot be downloaded is skipped, with the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-only_packages=
-if [ "${1:-}" = --packages ]; then
-    only_packages=yes
+parts=all
+case ${1:-} in
+--packages | --readme)
+    parts=${1#--}
     shift
-fi
+    ;;
+esac
 suites=("$@")
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie jammy noble)
 cache=$PWD/.cache/roots
@@ -102,6 +105,21 @@ packages() {
     make_root "$1" && build_packages "$1" && remove_root && make_root "$1" && use_packages "$1"
 }
 
+# readme SUITE: what a new user types who has nothing but the README. Lines with DIR need data that is not there.
+readme() {
+    local line begun=$SECONDS start
+    make_root "$1"
+    while IFS= read -r line; do
+        start=$SECONDS
+        inside "${line%%#*}" >"$root/out" 2>&1 </dev/null || {
+            tail -n 20 "$root/out"
+            return 1
+        }
+        echo "$((SECONDS - start)) s: ${line%%  *}: $(tail -n 1 "$root/out")"
+    done < <(sed -n '/^## Two commands/,/^## Several/p' README.md | grep -E '^(\./scripts/|build/verbena )' | grep -v DIR)
+    echo "$1: $((SECONDS - begun)) s in all"
+}
+
 failed=()
 for suite in "${suites[@]}"; do
     echo
@@ -112,12 +130,16 @@ for suite in "${suites[@]}"; do
         continue
     fi
     ok=yes
-    if [ -z "$only_packages" ]; then
+    if [ "$parts" = all ]; then
         make_root "$suite"
         build_and_test || ok=
         remove_root
     fi
-    packages "$suite" || ok=
+    if [ "$parts" = readme ]; then
+        readme "$suite" || ok=
+    else
+        packages "$suite" || ok=
+    fi
     [ -z "$root" ] || remove_root
     [ -n "$ok" ] || failed+=("$suite")
 done

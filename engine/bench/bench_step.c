@@ -2,7 +2,7 @@
  *
  * Measures the parts of a step. The trainer makes blocks of steps in three modes, in turn, so that
  * other load on the machine affects all modes. The time of a block is the time of the slowest rank.
- * The median over the blocks is reported.
+ * Medians over the blocks are reported.
  *
  * The learning rate is so low that parameters hardly change. So all blocks do the same amount of
  * work, and after steps without sums the ranks can sum gradients again. Gradients are not clipped:
@@ -109,9 +109,8 @@ static vb_status settle(struct bench *b, double seconds)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* Finds the slowest rank of each round, and the median over rounds. all: an array with ROUNDS_MAX
- * numbers for each rank. */
-static vb_status slowest(struct bench *b, enum mode mode, double *all, double *ms_p)
+/* Finds the slowest rank of each round. all: an array with ROUNDS_MAX numbers for each rank. */
+static vb_status slowest(struct bench *b, enum mode mode, double *all)
 {
     double *us = b->us[mode];
     vb_status st = VB_OK;
@@ -123,9 +122,25 @@ static vb_status slowest(struct bench *b, enum mode mode, double *all, double *m
         for (i = 0; i < b->rounds; i++)
             if (all[r * ROUNDS_MAX + i] > us[i])
                 us[i] = all[r * ROUNDS_MAX + i];
-    vb_sort(us, (size_t)b->rounds);
-    *ms_p = us[b->rounds / 2] / 1e3;
     return st;
+}
+
+static double median_ms(const struct bench *b, double *us)
+{
+    vb_sort(us, (size_t)b->rounds);
+    return us[b->rounds / 2] / 1e3;
+}
+
+/* The machine may become faster or slower from round to round. So what the sums add to a step is
+ * the median of the differences within a round. */
+static double added_ms(const struct bench *b)
+{
+    double us[ROUNDS_MAX];
+    int i;
+
+    for (i = 0; i < b->rounds; i++)
+        us[i] = b->us[FULL][i] - b->us[NO_SUMS][i];
+    return median_ms(b, us);
 }
 
 static vb_status longest(struct bench *b, int64_t *bytes_p)
@@ -145,21 +160,23 @@ static vb_status longest(struct bench *b, int64_t *bytes_p)
 
 static vb_status summarise(struct bench *b, struct vb_step_point *p)
 {
-    double *all = calloc((size_t)b->world, sizeof(b->us[0])), ms[MODES] = {0};
+    double *all = calloc((size_t)b->world, sizeof(b->us[0])), added;
     vb_status st = VB_OK;
     int mode;
 
     if (all == NULL)
         return vb_err_sys("calloc");
     for (mode = 0; mode < modes_of(b) && st == VB_OK; mode++)
-        st = slowest(b, (enum mode)mode, all, &ms[mode]);
+        st = slowest(b, (enum mode)mode, all);
     free(all);
-    if (b->world == 1)
-        ms[NO_SUMS] = ms[FULL];
-    p->step_ms = ms[FULL];
-    p->compute_ms = ms[NO_SUMS];
-    p->transfer_ms = ms[SUMS];
-    p->exposed_ms = ms[FULL] > ms[NO_SUMS] ? ms[FULL] - ms[NO_SUMS] : 0;
+    added = b->world > 1 ? added_ms(b) : 0;
+    p->step_ms = p->compute_ms = median_ms(b, b->us[FULL]);
+    p->transfer_ms = b->world > 1 ? median_ms(b, b->us[SUMS]) : 0;
+    p->exposed_ms = added > 0 ? fmin(added, p->step_ms) : 0;
+    if (added > 0)
+        p->compute_ms = p->step_ms - p->exposed_ms;
+    else if (b->world > 1)
+        p->compute_ms = fmax(p->step_ms, median_ms(b, b->us[NO_SUMS]));
     return st == VB_OK ? longest(b, &p->bytes) : st;
 }
 

@@ -329,7 +329,9 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_replay_passed(t);
     vb_trace_end(begin_ns, VB_OP_BACKWARD, 0);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
-    st = apply(t);
+    st = vb_dense_in_vain(t);
+    if (st == VB_OK)
+        st = apply(t);
     if (st == VB_OK)
         st = vb_train_commit(t, t->step + 1);
     if (st == VB_OK && !t->replay.on) /* otherwise no copy was written */

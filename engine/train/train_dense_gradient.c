@@ -12,6 +12,24 @@
 
 #include <math.h>
 
+static bool is_in_vain(void *group)
+{
+    return vb_group_lost(group) >= 0;
+}
+
+vb_status vb_dense_in_vain(const struct vb_trainer *t)
+{
+    struct vb_group *group = t->place.group;
+    int rank = t->recoveries.list != NULL ? vb_group_lost(group) : -1;
+
+    if (rank < 0)
+        return VB_OK;
+    VB_LOG_INFO("step %lld was given up, because rank %d (%s) is gone: %s", (long long)t->step + 1,
+                vb_group_id(group, rank), vb_group_host(group, rank),
+                vb_group_gone_why(group, rank));
+    return VB_ERR_PEER;
+}
+
 /* Ranks that share a batch drop the same as one rank would. Workers that have batches of their own
  * have masks of their own. */
 struct vb_model_batch vb_dense_batch(const struct vb_trainer *t, const struct vb_batch *batch,
@@ -28,7 +46,9 @@ struct vb_model_batch vb_dense_batch(const struct vb_trainer *t, const struct vb
                                    .seed =
                                        t->o->seed + (vb_train_apart(t->o) ? (uint64_t)t->rank : 0),
                                    .step = (uint64_t)step,
-                                   .position = (uint64_t)batch->first};
+                                   .position = (uint64_t)batch->first,
+                                   .stop = t->recoveries.list != NULL ? is_in_vain : NULL,
+                                   .stop_arg = t->place.group};
 }
 
 vb_status vb_dense_forward(struct vb_trainer *t, const float *params,
@@ -39,12 +59,16 @@ vb_status vb_dense_forward(struct vb_trainer *t, const float *params,
     int done = e->batch == t->batch && e->step == t->step ? e->layers : 0;
     struct vb_model_loss loss;
     uint64_t begin_ns = vb_trace_next();
+    vb_status st;
 
     e->batch = NULL;
     *batch_p = vb_dense_batch(t, t->batch, t->step);
     if (!t->batch->more)
         vb_inject_idle(t, VB_PHASE_FORWARD);
     vb_model_forward_from(dense_of(t)->model, params, batch_p, done, &loss);
+    st = vb_dense_in_vain(t);
+    if (st != VB_OK)
+        return st;
     *loss_p += loss.loss;
     t->loss = t->batch->n_share > 0 ? *loss_p / t->batch->n_share : t->loss;
     if (t->replay.on)

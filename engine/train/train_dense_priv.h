@@ -87,8 +87,13 @@ static inline struct dense *dense_of(const struct vb_trainer *t)
 struct vb_model_batch vb_dense_batch(const struct vb_trainer *t, const struct vb_batch *batch,
                                      int64_t step);
 
+/* Returns VB_ERR_PEER, and logs why, if a member is gone, so that the step cannot end. The passes
+ * end early then. */
+vb_status vb_dense_in_vain(const struct vb_trainer *t);
+
 /* The forward pass of t->batch, which is returned in *batch_p, too. *loss_p: sum over the pieces of
- * the step so far. step: for messages. Fails if the loss is not finite. */
+ * the step so far. step: for messages. Fails if the loss is not finite, and as
+ * vb_dense_in_vain() does. */
 vb_status vb_dense_forward(struct vb_trainer *t, const float *params,
                            struct vb_model_batch *batch_p, double *loss_p, int64_t step);
 

@@ -282,6 +282,10 @@ vb_status vb_group_retire(struct vb_group *group, int rank, const char *why);
 #define VB_VIEW_MAX 0x7fffffu /* the highest number of a view */
 vb_status vb_group_regroup(struct vb_group *group, const int *members, int n, uint32_t number);
 
+/* Returns a member of the view that is gone, so that whatever needs all members will fail, or -1.
+ * Cheap enough to be asked between layers. Must not be called by handlers of notes. */
+int vb_group_lost(struct vb_group *group);
+
 /* The view: number of members, place of this rank, and the rank in the group of the i-th member. At
  * first these are world, rank and i. */
 int vb_group_view_world(const struct vb_group *group);

@@ -129,6 +129,15 @@ int vb_group_missing(struct vb_group *g)
     return rank;
 }
 
+int vb_group_lost(struct vb_group *g)
+{
+    if (!g->opts.elastic)
+        return -1;
+    if (atomic_load_explicit(&g->news, memory_order_relaxed))
+        (void)vb_progress(g); /* what has failed is told by the next call that needs it */
+    return vb_group_missing(g);
+}
+
 /* Ranks that agree go on, so this is no error yet; and the progress thread may be the one that
  * notices it. */
 vb_status vb_group_say_gone(struct vb_group *g, int rank, const char *what)

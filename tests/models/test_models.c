@@ -331,6 +331,48 @@ static void a_step_allocates_nothing(void **state)
     check_allocations(&(struct vb_model_opts){.name = "alexnet32", .batch_max = 2}, false);
 }
 
+/* Counts the layers until it says that the pass shall end. */
+static bool stop_after(void *arg)
+{
+    int *left = arg;
+
+    return (*left)-- <= 0;
+}
+
+/* Each pass ends before any of its layers. The results of a pass that ends later are those of a
+ * pass without stops. */
+static void a_pass_can_be_stopped(void **state)
+{
+    struct vb_model_opts opts = {.name = "lenet", .batch_max = 3};
+    struct t_model whole, t;
+    int left, layers, i;
+
+    (void)state;
+    t_model_create(&whole, &opts);
+    opts.plan = vb_model_plan(whole.m);
+    t_model_create(&t, &opts);
+    t_model_batch(&whole, 3, 1, false);
+    t_model_batch(&t, 3, 1, false);
+    t_model_run(&whole);
+    t.batch.stop = stop_after;
+    t.batch.stop_arg = &left;
+    left = 1000;
+    t_model_run(&t);
+    layers = 1000 - left;
+    assert_true(layers > 6); /* forward and backward */
+    assert_memory_equal(t.grads, whole.grads, t.n_params * sizeof(float));
+    for (i = 0; i < layers; i++) {
+        left = i;
+        memset(t.grads, 0, t.n_params * sizeof(float));
+        vb_model_forward(t.m, t.params, &t.batch, &t.loss);
+        vb_model_backward(t.m, t.params, &t.batch, t.grads, NULL, NULL);
+        assert_true(left < 0);
+        assert_true(memcmp(t.grads, whole.grads, t.n_params * sizeof(float)) != 0);
+    }
+    t_model_destroy(&t);
+    t_model_destroy(&whole);
+}
+
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
 /* Lets the parameters of one layer arrive at a time. No layer may run before all of its parameters
@@ -606,6 +648,7 @@ int main(void)
         cmocka_unit_test(softmax_in_parts_gives_the_same_result),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(a_pass_can_be_stopped),
         cmocka_unit_test(forward_in_parts_gives_the_same_result),
         cmocka_unit_test(forward_only_models_give_the_same_result),
         cmocka_unit_test(correct_samples_are_counted),

@@ -245,12 +245,25 @@ static int members_after(int world, int n, int *members)
     return n_members;
 }
 
+/* A rank that only computes learns of the loss, too, if it asks. */
+static int ask_until_lost(struct vb_group *g, int rank)
+{
+    uint64_t deadline = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
+    struct timespec nap = {.tv_nsec = 1000000};
+
+    while (vb_group_lost(g) < 0 && vb_clock_ns() < deadline)
+        nanosleep(&nap, NULL);
+    return T_WRONG(vb_group_lost(g) == rank);
+}
+
 static int expect_loss(struct vb_group *g, struct vb_coll *coll, int v)
 {
     uint64_t begin = vb_clock_ns();
     struct vb_req req;
     int wrong = 0;
 
+    if (v == 0 && life->moment == BEFORE)
+        wrong += ask_until_lost(g, life->victims[v]);
     wrong += T_WRONG(fly_on(coll) == VB_ERR_PEER);
     wrong += T_WRONG(vb_clock_ns() - begin < SLACK_S * UINT64_C(1000000000));
     wrong += T_WRONG(vb_group_status(g) == VB_OK);    /* nobody has aborted the group */
