@@ -120,7 +120,7 @@ struct vb_raw_event {
 enum vb_transport_caps {
     VB_CAP_MAPPED = 1,     /* remote_ptr returns the peer's memory itself */
     VB_CAP_CALLS = 2,      /* the transport connects to the peer's address itself */
-    VB_CAP_ANY_SOURCE = 4, /* the source of a put may lie in any window */
+    VB_CAP_ANY_SOURCE = 4, /* the source of a put may lie in any memory */
 };
 
 struct vb_transport {

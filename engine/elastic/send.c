@@ -5,8 +5,9 @@
  *
  * The rank at place 0 puts chunks into slots of the joiners' windows, and a joiner confirms each
  * chunk that it has copied out of its slot. So one chunk is copied while another one is on its way.
- * The other members are not needed. They meet the sender after each part, because no rank waits
- * longer than its timeout.
+ * Over TCP the sender needs no copy: it puts from the model's memory, which nothing changes
+ * meanwhile. The other members are not needed. They meet the sender after each part, because no
+ * rank waits longer than its timeout.
  */
 #include "engine/train/trainer.h"
 
@@ -133,8 +134,9 @@ static vb_status wait_for_notes(struct stream *s, int rank, uint32_t n)
     return vb_group_wait(s->t->place.group, have_come, &w, "the state of the job", rank);
 }
 
-/* Puts from a slot to the same slot of another rank, once the last put from it is done. */
-static vb_status put(struct stream *s, int rank, size_t len, struct vb_op *op)
+/* Puts to a slot of another rank, once the last put to it is done. from: NULL: from the same slot
+ * of this rank. */
+static vb_status put(struct stream *s, int rank, const void *from, size_t len, struct vb_op *op)
 {
     size_t at = s->n % SLOTS * CHUNK;
     vb_status st = vb_op_wait(s->t->place.group, op, "the state of the job", rank);
@@ -142,7 +144,8 @@ static vb_status put(struct stream *s, int rank, size_t len, struct vb_op *op)
     if (st != VB_OK)
         return st;
     *op = (struct vb_op){.done = false};
-    return vb_put_wait(s->win, rank, NULL, at, at, len, VB_NOTE(s->channel, 0), op, 0);
+    return vb_put_wait(s->win, rank, from, from != NULL ? 0 : at, at, len, VB_NOTE(s->channel, 0),
+                       op, 0);
 }
 
 static struct vb_op *op_of(struct stream *s, int i)
@@ -155,9 +158,26 @@ static void *slot(struct stream *s)
     return (char *)vb_window_ptr(s->win) + s->n % SLOTS * CHUNK;
 }
 
+static bool takes_any_memory(const struct stream *s, int rank)
+{
+    return strcmp(vb_group_transport(s->t->place.group, rank), "tcp") == 0;
+}
+
+static vb_status fill_slot(struct stream *s, const struct vb_checkpoint_array *a, size_t at,
+                           size_t n)
+{
+    if (a->fetch == NULL)
+        memcpy(slot(s), (const char *)a->data + at, n);
+    else if (!a->fetch(a->from, at, n, slot(s)))
+        return vb_err(VB_ERR_INPUT, "%s of the model cannot be read any more", a->name);
+    return VB_OK;
+}
+
 static vb_status send_chunk(struct stream *s, const struct vb_checkpoint_array *a, size_t at,
                             size_t n)
 {
+    const void *from = a->fetch == NULL ? (const char *)a->data + at : NULL;
+    bool direct, filled = false;
     vb_status st = VB_OK;
     int r;
 
@@ -167,14 +187,15 @@ static vb_status send_chunk(struct stream *s, const struct vb_checkpoint_array *
         if (st == VB_OK)
             st = vb_op_wait(s->t->place.group, op_of(s, r - s->first), "the state of the job", r);
     }
-    if (st != VB_OK)
-        return st;
-    if (a->fetch == NULL)
-        memcpy(slot(s), (const char *)a->data + at, n);
-    else if (!a->fetch(a->from, at, n, slot(s)))
-        return vb_err(VB_ERR_INPUT, "%s of the model cannot be read any more", a->name);
-    for (r = s->first; r < s->end && st == VB_OK; r++)
-        st = put(s, r, n, op_of(s, r - s->first));
+    for (r = s->first; r < s->end && st == VB_OK; r++) {
+        direct = from != NULL && takes_any_memory(s, r);
+        if (!direct && !filled) {
+            st = fill_slot(s, a, at, n);
+            filled = true;
+        }
+        if (st == VB_OK)
+            st = put(s, r, direct ? from : NULL, n, op_of(s, r - s->first));
+    }
     s->n++;
     return st;
 }
@@ -186,7 +207,7 @@ static vb_status take_chunk(struct stream *s, char *to, size_t n)
     if (st != VB_OK)
         return st;
     memcpy(to, slot(s), n);
-    st = put(s, 0, 0, op_of(s, 0));
+    st = put(s, 0, NULL, 0, op_of(s, 0));
     s->n++;
     return st;
 }

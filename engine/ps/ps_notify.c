@@ -46,10 +46,10 @@ static void fill_reply(struct ps_server *s, int worker, size_t at)
         memcpy(to, s->params, s->lay.n[s->k] * sizeof(float));
 }
 
-/* Sends a reply, whose head is at offset `from`. Only server 0 sends its head, which tells the
- * worker the version. */
-static vb_status put_reply(struct ps_server *s, int worker, const struct vb_window *from_win,
-                           size_t from, uint32_t notice, struct vb_op *op)
+/* Sends a reply, whose head is at offset `at` from the address `from`; NULL: of the slots. Only
+ * server 0 sends its head, which tells the worker the version. */
+static vb_status put_reply(struct ps_server *s, int worker, const void *from, size_t at,
+                           uint32_t notice, struct vb_op *op)
 {
     const struct ps_client *client = &s->clients[worker];
     size_t first = s->job->sparse ? client->keys.reply_at : s->lay.first[s->k];
@@ -57,8 +57,8 @@ static vb_status put_reply(struct ps_server *s, int worker, const struct vb_wind
     size_t head = s->k == 0 ? sizeof(struct ps_head) : 0;
     size_t to = vb_ps_reply_to(s->job, &s->lay, (int)((client->replies - 1) % 2));
 
-    return vb_put_wait(s->slots, vb_ps_worker_rank(s->job, worker), from_win,
-                       from + sizeof(struct ps_head) - head, to + first * sizeof(float) - head,
+    return vb_put_wait(s->slots, vb_ps_worker_rank(s->job, worker), from,
+                       at + sizeof(struct ps_head) - head, to + first * sizeof(float) - head,
                        head + n * sizeof(float), PS_NOTE(PS_NOTICE, notice | PS_REPLY), op,
                        PS_PUT_MS);
 }
@@ -69,7 +69,7 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
 {
     struct ps_client *client = &s->clients[worker];
     int parity = (int)(client->replies % 2);
-    size_t from = s->lay.params - sizeof(struct ps_head);
+    size_t at = s->lay.params - sizeof(struct ps_head);
     bool streams = streams_to(s, worker);
     struct vb_op *op;
     vb_status st;
@@ -80,11 +80,11 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
         return VB_OK;
     st = vb_ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", &op);
     if (st == VB_OK && !streams) {
-        from = s->lay.replies_from[s->k] + (size_t)(2 * worker + parity) * s->lay.reply;
-        fill_reply(s, worker, from);
+        at = s->lay.replies_from[s->k] + (size_t)(2 * worker + parity) * s->lay.reply;
+        fill_reply(s, worker, at);
     }
     if (st == VB_OK)
-        st = put_reply(s, worker, streams ? s->shards : NULL, from, notice, op);
+        st = put_reply(s, worker, streams ? vb_window_ptr(s->shards) : NULL, at, notice, op);
     return st == VB_OK ? VB_OK : vb_ps_member_sent(s, worker, st);
 }
 

@@ -24,14 +24,13 @@ static bool is_not_shared(const struct vb_window *win, int rank)
     return rank != win->group->rank && win->remotes[rank] == NULL;
 }
 
-/* from: the window of this rank's end */
-static vb_status out_of_bounds(const struct vb_window *win, const struct vb_window *from, int rank,
-                               size_t mine, size_t theirs, size_t len)
+static vb_status out_of_bounds(const struct vb_window *win, int rank, size_t mine, size_t theirs,
+                               size_t len)
 {
     return vb_err(VB_ERR_USAGE,
                   "a transfer of %zu bytes is out of bounds: it begins at byte %zu of %zu on this "
                   "rank, and at byte %zu on rank %d, which has %zu bytes",
-                  len, mine, from->lens[win->group->rank], theirs, rank, win->lens[rank]);
+                  len, mine, win->lens[win->group->rank], theirs, rank, win->lens[rank]);
 }
 
 /* The endpoint is dead. A poll has reported this, or will after the last notes that came over it.
@@ -62,27 +61,26 @@ static vb_status self_put(struct vb_window *win, size_t src, size_t dst, size_t 
     return VB_OK;
 }
 
-/* The source lies in the window from. The caller holds the lock, because the progress thread may
- * fence a rank that is gone. */
-static vb_status put(struct vb_window *win, int rank, const struct vb_window *from,
-                     size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
-                     struct vb_op *op)
+/* from: where src_offset counts from; NULL: this rank's part of the window. The caller holds the
+ * lock, because the progress thread may fence a rank that is gone. */
+static vb_status put(struct vb_window *win, int rank, const void *from, size_t src_offset,
+                     size_t dst_offset, size_t len_bytes, uint32_t note, struct vb_op *op)
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
-    struct vb_span src = {(char *)from->mem.ptr + src_offset, len_bytes};
+    struct vb_span src = {(char *)(from != NULL ? from : win->mem.ptr) + src_offset, len_bytes};
     struct vb_target dst = {win->remotes[rank], dst_offset};
     uint64_t begin_ns;
     vb_status st;
 
     if (is_not_shared(win, rank))
         return VB_ERR_PEER;
-    if (!in_bounds(src_offset, len_bytes, from->lens[g->rank]) ||
+    if ((from == NULL && !in_bounds(src_offset, len_bytes, win->lens[g->rank])) ||
         !in_bounds(dst_offset, len_bytes, win->lens[rank]))
-        return out_of_bounds(win, from, rank, src_offset, dst_offset, len_bytes);
+        return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
     if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
         return not_allowed(win, "put");
-    if (from != win && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
+    if (from != NULL && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
         return vb_err(VB_ERR_UNSUPPORTED,
                       "cannot put to rank %d: the transport can put only from the same window",
                       rank);
@@ -97,9 +95,8 @@ static vb_status put(struct vb_window *win, int rank, const struct vb_window *fr
     return st < 0 ? endpoint_failed(g, rank, st) : st;
 }
 
-static vb_status put_from(struct vb_window *win, int rank, const struct vb_window *from,
-                          size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
-                          struct vb_op *op)
+static vb_status put_from(struct vb_window *win, int rank, const void *from, size_t src_offset,
+                          size_t dst_offset, size_t len_bytes, uint32_t note, struct vb_op *op)
 {
     struct vb_group *g = win->group;
     vb_status st;
@@ -114,7 +111,7 @@ static vb_status put_from(struct vb_window *win, int rank, const struct vb_windo
 vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
                  size_t len_bytes, uint32_t note, struct vb_op *op)
 {
-    return put_from(win, rank, win, src_offset, dst_offset, len_bytes, note, op);
+    return put_from(win, rank, NULL, src_offset, dst_offset, len_bytes, note, op);
 }
 
 static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
@@ -131,7 +128,7 @@ static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t 
         return VB_ERR_PEER;
     if (!in_bounds(dst_offset, len_bytes, win->lens[g->rank]) ||
         !in_bounds(src_offset, len_bytes, win->lens[rank]))
-        return out_of_bounds(win, win, rank, dst_offset, src_offset, len_bytes);
+        return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
     if ((~win->rights & (VB_WINDOW_GET | VB_WINDOW_LAND)) != 0)
         return not_allowed(win, "get");
     if (rank == g->rank) {
@@ -176,14 +173,13 @@ static vb_status make_room(struct vb_group *g, int rank, int timeout_ms, uint64_
     return st;
 }
 
-vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *from,
-                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
-                      struct vb_op *op, int timeout_ms)
+vb_status vb_put_wait(struct vb_window *win, int rank, const void *from, size_t src_offset,
+                      size_t dst_offset, size_t len_bytes, uint32_t note, struct vb_op *op,
+                      int timeout_ms)
 {
     uint64_t deadline = 0;
     vb_status st;
 
-    from = from != NULL ? from : win;
     do {
         st = put_from(win, rank, from, src_offset, dst_offset, len_bytes, note, op);
         if (st == VB_OK)

@@ -313,6 +313,52 @@ static int large_put_and_get(struct vb_group *g, void *arg)
     return wrong;
 }
 
+/* Only TCP can put from memory that is in no window. */
+static int put_from_anywhere(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), peer = 1 - rank, wrong = 0;
+    bool tcp = strcmp(vb_group_transport(g, peer), "tcp") == 0;
+    unsigned char from[KIB];
+    struct vb_window *win;
+    struct vb_op op = {0};
+    int counts[T_RANKS_MAX] = {0};
+    vb_status st;
+    size_t i;
+
+    (void)arg;
+    wrong += T_WRONG(vb_window_create(g, KIB, &win) == VB_OK);
+    wrong += T_WRONG(vb_channel_open(g, CHANNEL, count_note, counts) == VB_OK);
+    for (i = 0; i < KIB; i++)
+        from[i] = pattern(rank, 0, 0, i);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    st = vb_put_wait(win, peer, from, 1, 0, KIB - 1, VB_NOTE(CHANNEL, 0), &op, 0);
+    wrong += T_WRONG(st == (tcp ? VB_OK : VB_ERR_UNSUPPORTED));
+    if (tcp) {
+        wrong += T_WRONG(vb_op_wait(g, &op, "a put", peer) == VB_OK);
+        wrong += T_WRONG(vb_group_wait(g, one_came, &counts[peer], "a put", peer) == VB_OK);
+        for (i = 0; i < KIB - 1; i++)
+            wrong += ((unsigned char *)vb_window_ptr(win))[i] != pattern(peer, 0, 0, i + 1);
+    }
+    wrong += T_WRONG(vb_put_wait(win, peer, from, 0, vb_window_len(win, peer), 1, 0, &op, 0) ==
+                     VB_ERR_USAGE);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    vb_window_destroy(win);
+    vb_channel_close(g, CHANNEL);
+    return wrong;
+}
+
+static void puts_from_anywhere_arrive_over_tcp(void **state)
+{
+    struct t_job job = {.fn = put_from_anywhere, .world = 2};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        job.transport = transports[t];
+        t_as_threads(&job);
+    }
+}
+
 static void large_puts_and_gets_arrive(void **state)
 {
     struct t_job job = {.fn = large_put_and_get, .world = 2};
@@ -518,7 +564,7 @@ static int wait_for_room(struct vb_group *g, void *arg)
         wrong += T_WRONG(st == VB_ERR_TIMEOUT) + T_WRONG(flood_ops[0][i - 1].done);
         wrong += T_WRONG(flood_ops[0][i - 1].status == VB_ERR_TIMEOUT);
         atomic_store(&gave_up, 1);
-        wrong += T_WRONG(vb_put_wait(win, 1, win, 0, 0, KIB, VB_NOTE(CHANNEL, i - 1),
+        wrong += T_WRONG(vb_put_wait(win, 1, NULL, 0, 0, KIB, VB_NOTE(CHANNEL, i - 1),
                                      &flood_ops[0][i - 1], 0) == VB_OK);
         wrong += T_WRONG(vb_get_wait(win, 1, KIB, 0, KIB, &flood_ops[0][i], 0) == VB_OK);
         wrong += T_WRONG(vb_op_wait(g, &flood_ops[0][i], "a get", 1) == VB_OK);
@@ -811,6 +857,7 @@ int main(void)
         cmocka_unit_test(channels_do_not_collide),
         cmocka_unit_test(gets_are_served_while_a_rank_computes),
         cmocka_unit_test(large_puts_and_gets_arrive),
+        cmocka_unit_test(puts_from_anywhere_arrive_over_tcp),
         cmocka_unit_test(nothing_is_allocated_after_set_up),
         cmocka_unit_test(waiting_costs_little),
         cmocka_unit_test(bounds_are_checked),
