@@ -13,7 +13,7 @@ build=(gcc libc6-dev cmake ninja-build pkg-config
        libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev
        libsodium-dev libpmix-dev zlib1g-dev)
 package=(build-essential chrpath debhelper dpkg-dev)
-test=(libcmocka-dev jq)
+test=(libcmocka-dev jq python3)
 # a|b: the first of these packages that the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
       clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox zsh
