@@ -51,7 +51,7 @@ before=-1 grown=0
 for ((i = 0; i < 400 && grown < 2; i++)); do
     if [ -e "$dir/live/metrics.prom" ]; then
         metrics "$dir/live"
-        now=$(jq '.verbena_steps_total[0][1]' "$dir/metrics")
+        now=$(jq '.verbena_steps_total[0][1] | floor' "$dir/metrics") # jq 1.7 prints 373.0 as such
         is '.verbena_running[0][1] == 1'
         [ "$now" -ge "$before" ] || fail "steps_total fell from $before to $now"
         [ "$now" -gt "$before" ] && [ "$before" -ge 0 ] && grown=$((grown + 1))
