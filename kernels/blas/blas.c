@@ -11,14 +11,17 @@
 #include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* Upper limit of the work memory that OpenBLAS allocates for one thread, for all kinds of this CPU.
- * If there is less, OpenBLAS tries again and again without end. */
+ * If there is less, OpenBLAS tries again and again without end. Since 0.3.29 (Debian 13) it does so
+ * for the first thread while it is loaded. */
 #if defined(__x86_64__)
 #define ROOM_BYTES ((size_t)129 << 20)
 #else
 #define ROOM_BYTES ((size_t)40 << 20)
 #endif
+#define LIBRARY_BYTES ((size_t)48 << 20) /* the library itself takes about 40 MB */
 #define SIDE 64
 #define DEPTH 512
 
@@ -41,11 +44,26 @@ static void *find(void *library, const char *name)
     return found;
 }
 
+static bool has_room(size_t bytes)
+{
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return room != MAP_FAILED && munmap(room, bytes) == 0;
+}
+
 /* The second name is the file that the program was built with: the loader may not search there. */
 static void load(void)
 {
-    void *library = dlopen(VB_OPENBLAS_NAME, RTLD_NOW | RTLD_LOCAL);
+    size_t bytes = LIBRARY_BYTES + ROOM_BYTES;
+    void *library;
 
+    if (!has_room(bytes)) {
+        VB_LOG_WARN("OpenBLAS cannot be used, so slower kernels may compute: no memory for the %zu "
+                    "MB that it needs",
+                    bytes >> 20);
+        return;
+    }
+    library = dlopen(VB_OPENBLAS_NAME, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         library = dlopen(VB_OPENBLAS_FILE, RTLD_NOW | RTLD_LOCAL);
     loaded = true;
@@ -106,20 +124,17 @@ vb_status vb_k_blas_ready(void)
     static _Atomic int ready; /* number of threads whose work memory is allocated */
     int threads = omp_get_max_threads();
     size_t bytes = (size_t)threads * ROOM_BYTES;
-    void *room;
 
     if (!is_loaded())
         return VB_ERR_UNSUPPORTED;
     lib.set_num_threads(1);
     if (ready >= threads)
         return VB_OK;
-    room = malloc(bytes);
-    if (room == NULL)
+    if (!has_room(bytes))
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the %zu MB that OpenBLAS needs",
                       bytes >> 20);
-    free(room);
-    /* OpenBLAS allocates its work memory for a thread with the first product, for good. Small
-     * products need none on some CPUs. */
+        /* OpenBLAS allocates its work memory for a thread with the first product, for good. Small
+         * products need none on some CPUs. */
 #pragma omp parallel
     {
         static const float a[SIDE * DEPTH];
