@@ -164,7 +164,7 @@ static void print_verdict(const struct cli_bench_step *args, const struct vb_ste
         printf("From batch %lld on, computing %s hides the transfer over %s: at most %.0f %% of a "
                "step are exposed.\n",
                (long long)from, args->model, r->transport, 100 * VB_STEP_HIDDEN);
-    if (from > NEAR * expected && expected > 0)
+    if ((double)from > NEAR * (double)expected && expected > 0)
         printf("That it does so from about batch %lld on is expected by the points around it; "
                "--refine measures that.\n",
                (long long)expected);

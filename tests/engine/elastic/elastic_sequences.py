@@ -37,7 +37,7 @@ ASYNC_OPTIONS = {
 # What a rank may say that could not join: the job has ended, or a death has disturbed the forming of the group.
 NOT_JOINED = re.compile("no job listens at|job has ended|is ending|nearly over|no slot is free|Connection refused|"
                         "could not join|was given up|has gone|closed|reset by peer|as many ranks as it can have|"
-                        "does not answer")
+                        "does not answer|the only free slot is that of a server")
 # What verbena ctl may say that has not removed a rank.
 NOT_REMOVED = re.compile("no rank|the last rank|is gone|has ended|nobody|ends|Connection refused|No such file|already|"
                          "the job waits|does not run|not a member|lost")
