@@ -12,15 +12,19 @@
 
 #include <math.h>
 
-static bool is_in_vain(void *group)
+/* Asked before each layer. After the last one nobody asks: the sums of the step may be complete. */
+static bool is_in_vain(void *arg)
 {
-    return vb_group_lost(group) >= 0;
+    struct vb_trainer *t = arg;
+
+    dense_of(t)->lost = vb_group_lost(t->place.group);
+    return dense_of(t)->lost >= 0;
 }
 
-vb_status vb_dense_in_vain(const struct vb_trainer *t)
+vb_status vb_dense_in_vain(struct vb_trainer *t)
 {
     struct vb_group *group = t->place.group;
-    int rank = t->recoveries.list != NULL ? vb_group_lost(group) : -1;
+    int rank = dense_of(t)->lost;
 
     if (rank < 0)
         return VB_OK;
@@ -46,9 +50,7 @@ struct vb_model_batch vb_dense_batch(const struct vb_trainer *t, const struct vb
                                    .seed =
                                        t->o->seed + (vb_train_apart(t->o) ? (uint64_t)t->rank : 0),
                                    .step = (uint64_t)step,
-                                   .position = (uint64_t)batch->first,
-                                   .stop = t->recoveries.list != NULL ? is_in_vain : NULL,
-                                   .stop_arg = t->place.group};
+                                   .position = (uint64_t)batch->first};
 }
 
 vb_status vb_dense_forward(struct vb_trainer *t, const float *params,
@@ -62,7 +64,12 @@ vb_status vb_dense_forward(struct vb_trainer *t, const float *params,
     vb_status st;
 
     e->batch = NULL;
+    dense_of(t)->lost = -1;
     *batch_p = vb_dense_batch(t, t->batch, t->step);
+    if (t->recoveries.list != NULL) {
+        batch_p->stop = is_in_vain;
+        batch_p->stop_arg = t;
+    }
     if (!t->batch->more)
         vb_inject_idle(t, VB_PHASE_FORWARD);
     vb_model_forward_from(dense_of(t)->model, params, batch_p, done, &loss);

@@ -68,6 +68,7 @@ struct dense {
     struct vb_shared_update *shared;          /* NULL: each rank updates all parameters itself */
     struct vb_k_pixels *pixels, *pixels_test; /* NULL: the model takes images */
     bool kept;                                /* the buckets hold the gradient of the last step */
+    int lost; /* the member whose loss has ended a pass of this step early; -1: none */
     struct dense_copies copies;
     struct dense_clip clip;
     struct dense_early early;
@@ -87,9 +88,9 @@ static inline struct dense *dense_of(const struct vb_trainer *t)
 struct vb_model_batch vb_dense_batch(const struct vb_trainer *t, const struct vb_batch *batch,
                                      int64_t step);
 
-/* Returns VB_ERR_PEER, and logs why, if a member is gone, so that the step cannot end. The passes
- * end early then. */
-vb_status vb_dense_in_vain(const struct vb_trainer *t);
+/* Returns VB_ERR_PEER, and logs why, if the last pass on the batch of vb_dense_forward() has ended
+ * early, because a member is gone. */
+vb_status vb_dense_in_vain(struct vb_trainer *t);
 
 /* The forward pass of t->batch, which is returned in *batch_p, too. *loss_p: sum over the pieces of
  * the step so far. step: for messages. Fails if the loss is not finite, and as

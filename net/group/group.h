@@ -414,9 +414,9 @@ vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_
 /* Like vb_put() and vb_get(), but they make progress until the op is taken (not until it is done).
  * The source of the put is at src_offset from the address from, in any memory; NULL: from this
  * rank's part of win. If from is not NULL and the transport is not TCP, the put fails with
- * VB_ERR_UNSUPPORTED.
- * After timeout_ms (0: the group's timeout) the call logs this and fails with VB_ERR_TIMEOUT. After
- * any failure op is done and has the same status. Handlers of notes must not call these. */
+ * VB_ERR_UNSUPPORTED. After timeout_ms (0: the group's timeout) the call logs this and fails with
+ * VB_ERR_TIMEOUT. After any failure op is done and has the same status. Handlers of notes must not
+ * call these. */
 vb_status vb_put_wait(struct vb_window *win, int rank, const void *from, size_t src_offset,
                       size_t dst_offset, size_t len_bytes, uint32_t note, struct vb_op *op,
                       int timeout_ms);

@@ -82,8 +82,7 @@ static vb_status put(struct vb_window *win, int rank, const void *from, size_t s
         return not_allowed(win, "put");
     if (from != NULL && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "cannot put to rank %d: the transport can put only from the same window",
-                      rank);
+                      "cannot put to rank %d: the transport can put only from the window", rank);
     if (rank == g->rank)
         return self_put(win, src_offset, dst_offset, len_bytes, note, op);
     begin_ns = vb_trace_begin_part();
